@@ -1,0 +1,42 @@
+# Everything that people and CI run. Needs Python 3.11+, make and the package registries.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet -c constraints.txt
+
+.PHONY: quickstart test check format clean
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "OpenGyre needs Python 3.11 or newer; set PYTHON=…" && false)
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone: it then comes as the CPU build, and nothing later replaces it.
+$(VENV)/.quickstart: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[quickstart]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[dev]'
+	touch $@
+
+quickstart: $(VENV)/.quickstart  ## train the bundled policy through Claude Code
+	$(BIN)/opengyre quickstart
+
+test: $(VENV)/.dev  ## all tests
+	$(BIN)/pytest
+
+check: $(VENV)/.dev  ## format, lint, types, layers, tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,1 @@
+"""Wiring: the command line, the live controller, report, benches, the only wall clock."""

@@ -1,0 +1,1 @@
+"""Cells as processes on one machine: routes, role switches, calls moved alive."""

@@ -1,0 +1,1 @@
+"""Every knob, validated, with its reason; loads nothing heavy."""

@@ -1,0 +1,1 @@
+"""Makes tokens: the embedded torch engine."""

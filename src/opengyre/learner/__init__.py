@@ -1,0 +1,1 @@
+"""Samples in, next weights out: GSPO over prefix trees, micro-steps, checkpoints."""

@@ -1,0 +1,1 @@
+"""The door that harnesses call: parse, match, route, generate, record, stream."""

@@ -1,0 +1,1 @@
+"""Runs an untrusted command: bubblewrap, limits, and death with its process group."""

@@ -1,0 +1,1 @@
+"""Who rolls out, who trains, when: cells, waterlevel, bursts, staleness, policies. Pure."""

@@ -1,0 +1,1 @@
+"""The durable record of a run: SQLite with write-ahead log, and recovery."""

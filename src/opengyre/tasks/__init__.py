@@ -1,0 +1,1 @@
+"""Task folders in, verdicts out: loading, workspaces, evaluators, bundled tasks."""

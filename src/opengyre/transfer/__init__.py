@@ -1,0 +1,1 @@
+"""Moves weights, gradients and KV blocks between cells through shared memory."""

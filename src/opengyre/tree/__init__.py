@@ -1,0 +1,1 @@
+"""The trajectory processor: record, branch, class, select, weigh, pack. Pure."""
