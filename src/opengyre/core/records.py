@@ -132,6 +132,9 @@ class ExecutionSample(Struct, frozen=True, kw_only=True):
     trajectories: list[Trajectory]
     oldest_version: int
     """Lowest weight version that sampled an owned token."""
+    owned_tokens: int = 0
+    """Owned tokens of the whole execution, its trajectories in other micro-steps included; 0 = those
+    of `trajectories`."""
 
 
 class MicroStep(Struct, frozen=True, kw_only=True):
