@@ -1,0 +1,1 @@
+"""Model families: how messages become tokens and tokens become messages."""

@@ -1,0 +1,112 @@
+"""Canonical messages: what a harness says, whatever the dialect it says it in.
+
+Invariant: two requests that mean the same conversation give equal keys. A string equals a list of
+one text part, empty text parts do not count, cache marks and billing lines are gone before we get
+here, and arguments are compared as JSON values (key order, white space and 1.0 against 1 do not
+count). Keys are for matching only: what is rendered is the message as it came.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+MessageRole = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the harness offers; parameters is its JSON schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A function call of the policy. Arguments are a JSON object, or text for free-form tools."""
+
+    call_id: str
+    name: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. thinking and calls only from the assistant, call_id only on tool results."""
+
+    role: MessageRole
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+
+
+Turn = tuple[Message, ...]
+"""Messages that are rendered as one chunk: a run of tool results, or any other single message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a prompt is rendered from. The head (system and tools) comes first."""
+
+    system: str
+    tools: tuple[Tool, ...]
+    messages: tuple[Message, ...]
+
+    def turns(self) -> list[Turn]:
+        return group_turns(self.messages)
+
+
+def group_turns(messages: Sequence[Message]) -> list[Turn]:
+    """Merge each run of tool results; everything else stands alone."""
+    turns: list[Turn] = []
+    for message in messages:
+        if message.role == "tool" and turns and turns[-1][-1].role == "tool":
+            turns[-1] = (*turns[-1], message)
+        else:
+            turns.append((message,))
+    return turns
+
+
+def canonical(value: Json) -> Json:
+    """The same JSON value with whole floats as integers, so that 1.0 equals 1."""
+    if isinstance(value, dict):
+        return {key: canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [canonical(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def canonical_json(value: Json) -> str:
+    """One string for all ways to write a JSON value."""
+    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"))
+
+
+def turn_key(turn: Turn) -> str:
+    """What a turn is matched by. Thinking is left out: not every harness echoes it."""
+    return json.dumps(
+        [
+            [
+                message.role,
+                message.text,
+                message.call_id,
+                [
+                    [call.call_id, call.name, canonical_json(call.arguments)]
+                    for call in message.calls
+                ],
+            ]
+            for message in turn
+        ]
+    )
+
+
+def head_key(system: str, tools: Sequence[Tool]) -> str:
+    """What the head is matched by. Tool order counts, since it is rendered."""
+    return json.dumps(
+        [system, [[tool.name, tool.description, canonical_json(tool.parameters)] for tool in tools]]
+    )
