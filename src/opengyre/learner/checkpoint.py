@@ -1,0 +1,106 @@
+"""Checkpoints: folders that transformers loads, with the optimiser beside the weights.
+
+A checkpoint appears whole or not at all (written to a hidden folder, synced, renamed). Layout:
+config.json, model.safetensors and tokenizer files; trainer/optimiser.safetensors and
+trainer/mark.json in a folder of their own, so that no loader takes them for weights.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+from msgspec import Struct
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from opengyre.core.errors import UserError
+from opengyre.model.folder import load_model, save_model
+from opengyre.model.qwen3 import Qwen3
+
+OPTIMISER = Path("trainer/optimiser.safetensors")
+MARK = Path("trainer/mark.json")
+PREFIX = "step-"
+HIDDEN = ".new-"
+"""Start of the names of unfinished folders; a crash leaves one, the next save removes it."""
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """Where in a run a checkpoint stands. Made by and read by app."""
+
+    step: int
+    """Optimiser steps done."""
+    version: int
+    """Weight version that these weights were or will be published as."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint read back."""
+
+    model: Qwen3
+    optimiser: dict[str, Tensor]
+    mark: Mark
+
+
+def save(
+    root: Path, model: Qwen3, like: Path, optimiser: dict[str, Tensor], mark: Mark, keep: int
+) -> Path:
+    """Write root/step-N, then drop all but the newest `keep` checkpoints; returns its folder.
+
+    like: the folder whose config and tokenizer the checkpoint takes over.
+    """
+    assert keep > 0
+    root.mkdir(parents=True, exist_ok=True)
+    for old in root.glob(f"{HIDDEN}*"):
+        shutil.rmtree(old)
+    final = root / f"{PREFIX}{mark.step:08d}"
+    fresh = root / f"{HIDDEN}{final.name}"
+    _write(fresh, model, like, optimiser, mark)
+    if final.exists():
+        final.rename(root / f"{HIDDEN}replaced-{final.name}")
+    fresh.rename(final)
+    _sync(root)
+    for old in [*root.glob(f"{HIDDEN}*"), *checkpoints(root)[:-keep]]:
+        shutil.rmtree(old)
+    return final
+
+
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> Checkpoint:
+    """Read a checkpoint. Raises UserError for a folder that is not a whole one."""
+    wanted = f"a checkpoint at {folder}"
+    try:
+        mark = msgspec.json.decode((folder / MARK).read_bytes(), type=Mark)
+        optimiser = load_file(folder / OPTIMISER)
+    except (OSError, msgspec.DecodeError, SafetensorError) as error:
+        raise UserError(wanted, str(error), "take another checkpoint of the run") from error
+    return Checkpoint(load_model(folder, dtype), optimiser, mark)
+
+
+def checkpoints(root: Path) -> list[Path]:
+    """All whole checkpoints, the newest last."""
+    return sorted(root.glob(f"{PREFIX}*"))
+
+
+def _write(
+    folder: Path, model: Qwen3, like: Path, optimiser: dict[str, Tensor], mark: Mark
+) -> None:
+    save_model(model, folder, like)
+    (folder / MARK).parent.mkdir()
+    state = {name: t.detach().contiguous() for name, t in optimiser.items()}
+    save_file(state, folder / OPTIMISER)
+    (folder / MARK).write_bytes(msgspec.json.encode(mark))
+    for path in [*folder.rglob("*"), folder]:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Reach the disk: without it a rename may survive a power cut that its content does not."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
