@@ -1,1 +1,1 @@
-"""Who rolls out, who trains, when: cells, waterlevel, bursts, staleness, policies. Pure."""
+"""Who rolls out, who trains, when. Pure: events and a time in, decisions out."""

@@ -1,0 +1,61 @@
+"""Elastic: cells move to training one by one as executions end, and all return after the burst.
+
+Invariant: no live execution is paused or dropped; a cell is told to train only when every live cell
+before it trains and what stays in rollout can serve all live executions.
+"""
+
+from opengyre.core.reasons import CellRole
+from opengyre.scheduler.base import CORE, Decision
+from opengyre.scheduler.cells import Cell
+from opengyre.scheduler.state import Phase, State
+
+
+class Elastic:
+    """The policy of the design."""
+
+    def arrange(self, state: State) -> list[Decision]:
+        """Send back the cells of a past burst; then let at most one cell move."""
+        returns = self._send_back(state)
+        if state.phase is not Phase.OPEN or state.cells.having(CellRole.SWITCHING):
+            return returns
+        return self._serve_again(state) or self._join_training(state)
+
+    def at_rest(self, state: State) -> bool:
+        """Every live cell rolls out, ready for an evaluation."""
+        return not any(cell.live and cell.role is not CellRole.ROLLOUT for cell in state.cells)
+
+    def _send_back(self, state: State) -> list[Decision]:
+        returns: list[Decision] = []
+        for cell in state.cells.having(CellRole.TRAINING):
+            if cell.burst == state.burst.index:
+                continue
+            if cell.index == CORE and self._core_stays(state):
+                state.keep_in_training(cell)
+            else:
+                returns.append(state.order_switch(cell, CellRole.ROLLOUT))
+        return returns
+
+    def _core_stays(self, state: State) -> bool:
+        """The next batch is ready, and the others can serve all that is about to be dispatched."""
+        served = state.waterlevel <= state.cells.capacity_beside_core
+        return state.streaming and state.step_is_full and served
+
+    def _serve_again(self, state: State) -> list[Decision]:
+        """Losses left live executions without any cell: the last training cell serves them."""
+        training = state.cells.having(CellRole.TRAINING)
+        if state.waterlevel == 0 or state.rollout_capacity > 0 or not training:
+            return []
+        return [state.order_switch(training[-1], CellRole.ROLLOUT)]
+
+    def _join_training(self, state: State) -> list[Decision]:
+        cell = self._next_in_order(state)
+        if cell is None or not state.streaming:
+            return []
+        if state.waterlevel > state.rollout_capacity - cell.capacity:
+            return []
+        return [state.order_switch(cell, CellRole.TRAINING)]
+
+    def _next_in_order(self, state: State) -> Cell | None:
+        """The first cell in rollout; none while the core, whose weights it would pull, is lost."""
+        serving = state.cells.having(CellRole.ROLLOUT)
+        return serving[0] if serving and state.cells.core.live else None
