@@ -1,1 +1,1 @@
-"""The trajectory processor: record, branch, class, select, weigh, pack. Pure."""
+"""The trajectory processor: record, class, select, weigh, pack. Pure: no clock, no I/O, no tensors."""

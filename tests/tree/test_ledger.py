@@ -1,0 +1,52 @@
+"""Every sampled token is counted once, alone and in sums."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opengyre.tree.ledger import Ledger, UnbalancedLedgerError
+
+COUNTS = st.integers(0, 50)
+REASONS = st.dictionaries(st.sampled_from(["auxiliary", "no-spread", "x"]), COUNTS)
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> Ledger:
+    parts = [draw(COUNTS) for _ in range(3)]
+    excluded, truncated = draw(REASONS), draw(REASONS)
+    return Ledger(
+        sampled=sum(parts) + sum(excluded.values()) + sum(truncated.values()),
+        trained=parts[0],
+        shared=parts[1],
+        cut=parts[2],
+        excluded=excluded,
+        truncated=truncated,
+    )
+
+
+@given(st.lists(ledgers()))
+def test_sums_of_balanced_ledgers_balance(parts: list[Ledger]) -> None:
+    total = Ledger()
+    for part in parts:
+        before = part.sampled
+        total.add(part)
+        assert part.sampled == before
+    total.check()
+    assert total.sampled == sum(part.sampled for part in parts)
+
+
+@given(ledgers(), st.integers(-3, 3).filter(bool))
+def test_one_token_too_many_or_too_few_is_seen(ledger: Ledger, slip: int) -> None:
+    ledger.sampled += slip
+    with pytest.raises(UnbalancedLedgerError):
+        ledger.check()
+
+
+def test_a_negative_count_never_balances() -> None:
+    assert not Ledger(sampled=0, trained=1, cut=-1).balanced
+
+
+def test_reasons_are_not_shared_between_ledgers() -> None:
+    first, second = Ledger(), Ledger()
+    first.exclude("auxiliary", 3)
+    assert second.excluded == {}

@@ -1,0 +1,87 @@
+"""Each harness's marks lead to the roles that were observed on the wire."""
+
+import json
+
+import pytest
+
+from opengyre.core.reasons import Role
+from opengyre.tree.roles import PRIORITY, CallMarks, classify, trains
+
+SUMMARY = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."
+AGENT = {"x-claude-code-session-id": "s", "x-claude-code-agent-id": "a"}
+TOOLS = ["Bash", "Read", "Edit", "Write"]
+
+
+@pytest.mark.parametrize(
+    ("marks", "role"),
+    [
+        (CallMarks(tool_names=TOOLS, last_user_text="Fix the test."), Role.MAIN),
+        (CallMarks(last_user_text="No tools at all."), Role.MAIN),
+        (CallMarks(tool_names=TOOLS, output_format="json_schema"), Role.MAIN),
+        (CallMarks(tool_names=TOOLS, server_tools=["web_search"]), Role.MAIN),
+        (CallMarks(tool_names=TOOLS, last_user_text=SUMMARY), Role.MAIN_SUMMARY),
+        (CallMarks(tool_names=TOOLS, last_user_text=f"Go on.\n{SUMMARY}"), Role.MAIN_SUMMARY),
+        (CallMarks(tool_names=TOOLS, last_user_text=f"What is {SUMMARY!r}?"), Role.MAIN),
+        (CallMarks(headers=AGENT, tool_names=TOOLS), Role.SUB_AGENT),
+        (CallMarks(headers=AGENT, last_user_text=SUMMARY), Role.SUB_AGENT_SUMMARY),
+        (CallMarks(server_tools=["web_search"]), Role.AUXILIARY),
+        (CallMarks(tool_names=["web_search"], server_tools=["web_search"]), Role.AUXILIARY),
+        (CallMarks(headers=AGENT, server_tools=["web_search"]), Role.AUXILIARY),
+        (CallMarks(output_format="json_schema"), Role.AUXILIARY),
+    ],
+)
+def test_claude_code(marks: CallMarks, role: Role) -> None:
+    found, why = classify("claude-code", marks)
+    assert found is role
+    assert why
+
+
+def codex(text: str = "", extra: dict[str, str] | None = None, **turn: str | int) -> CallMarks:
+    headers = {"session-id": "s", "x-codex-turn-metadata": json.dumps(turn)}
+    return CallMarks(headers=headers | (extra or {}), last_user_text=text)
+
+
+COMPACT = "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary."
+PARENT = {"x-codex-parent-thread-id": "t"}
+
+
+@pytest.mark.parametrize(
+    ("marks", "role"),
+    [
+        (codex(request_kind="turn", window_number=0), Role.MAIN),
+        (codex(request_kind="compaction", text=COMPACT), Role.MAIN_SUMMARY),
+        (codex(request_kind="turn", text=COMPACT), Role.MAIN),
+        (codex(request_kind="turn", subagent_kind="thread_spawn"), Role.SUB_AGENT),
+        (codex(request_kind="turn", extra=PARENT), Role.SUB_AGENT),
+        (codex(request_kind="turn", extra={"x-openai-subagent": "review"}), Role.SUB_AGENT),
+        (codex(request_kind="compaction", subagent_kind="thread_spawn"), Role.SUB_AGENT_SUMMARY),
+        (codex(request_kind="memory"), Role.AUXILIARY),
+        (codex(request_kind="prewarm"), Role.AUXILIARY),
+        (codex(request_kind="turn", subagent_kind="memory_consolidation"), Role.AUXILIARY),
+        (codex(request_kind="something new"), Role.UNKNOWN),
+        (CallMarks(), Role.UNKNOWN),
+        (CallMarks(headers={"x-codex-turn-metadata": "{not json"}), Role.UNKNOWN),
+        (CallMarks(headers={"x-codex-turn-metadata": '{"request_kind": 3}'}), Role.UNKNOWN),
+        (CallMarks(last_user_text=COMPACT), Role.MAIN_SUMMARY),
+    ],
+)
+def test_codex(marks: CallMarks, role: Role) -> None:
+    found, why = classify("codex", marks)
+    assert found is role
+    assert why
+
+
+@pytest.mark.parametrize("harness", ["mini-swe-agent", "command"])
+def test_harnesses_with_one_conversation_are_main(harness: str) -> None:
+    assert classify(harness, CallMarks(headers=AGENT, last_user_text=SUMMARY))[0] is Role.MAIN
+
+
+def test_a_harness_without_a_table_is_unknown_and_the_choices_are_named() -> None:
+    role, why = classify("claude", CallMarks())
+    assert role is Role.UNKNOWN
+    assert "claude-code" in why
+
+
+def test_auxiliary_and_unknown_never_train() -> None:
+    assert set(Role) - set(PRIORITY) == {Role.AUXILIARY, Role.UNKNOWN}
+    assert [trains(role) for role in PRIORITY] == [True] * 4
