@@ -12,7 +12,7 @@ from opengyre.core.errors import SandboxError
 from opengyre.sandbox.base import Bind, Command, Sandbox
 from opengyre.sandbox.bubblewrap import Bubblewrap, find_bwrap
 from opengyre.sandbox.cgroup import Controllers, find_controllers
-from tests.sandbox.conftest import Script, shell
+from tests.sandbox.conftest import Script, alive, shell, until
 
 
 async def test_work_lands_in_the_workspace_and_the_exit_code_comes_back(
@@ -151,21 +151,3 @@ def bare_sandbox() -> Bubblewrap:
     bwrap = find_bwrap()
     assert bwrap is not None
     return Bubblewrap(bwrap, 128 << 20, 48, WallClock(), Controllers(None, None, 2))
-
-
-def alive(argument: str) -> bool:
-    """Whether any process of this machine has this argument."""
-    for folder in Path("/proc").iterdir():
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if argument.encode() in words:
-            return True
-    return False
-
-
-async def until(file: Path) -> None:
-    clock = WallClock()
-    while not file.exists():
-        await clock.sleep(0.01)

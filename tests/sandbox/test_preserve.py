@@ -4,6 +4,7 @@ import os
 import socket
 from pathlib import Path, PurePosixPath
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ goals = st.lists(st.sampled_from(["a", "b", "d", "..", "."]), min_size=1, max_si
 @settings(max_examples=60, deadline=None)
 @given(links=st.dictionaries(st.tuples(st.sampled_from(["", "d"]), names), goals, max_size=5))
 def test_no_kept_link_ever_resolves_outside(
-    tmp_path_factory, links: dict[tuple[str, str], list[str]]
+    tmp_path_factory: pytest.TempPathFactory, links: dict[tuple[str, str], list[str]]
 ) -> None:
     base = tmp_path_factory.mktemp("links")
     (base / "work/d").mkdir(parents=True)

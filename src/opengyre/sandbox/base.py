@@ -30,7 +30,7 @@ class Command:
     """Absolute path inside."""
     timeout_s: float
     env: dict[str, str] = field(default_factory=dict)
-    """The whole environment, but for PATH and HOME, which have defaults."""
+    """The whole environment, but for PATH, HOME and LANG, which have defaults."""
     binds: list[Bind] = field(default_factory=list)
     """Parents before what lies inside them."""
     stdout_limit: int = TAIL_BYTES
@@ -55,6 +55,11 @@ class Outcome:
 
 class Sandbox(Protocol):
     """Runs commands apart from the machine. bubblewrap.py does, none.py only says so."""
+
+    @property
+    def private_network(self) -> bool:
+        """Whether 127.0.0.1 is the command's own, so that any port is free."""
+        ...
 
     async def run(self, command: Command) -> Outcome:
         """Run to the end or to the limit; cancelling kills everything.

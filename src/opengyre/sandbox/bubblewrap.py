@@ -56,6 +56,8 @@ def find_bwrap() -> Path | None:
 class Bubblewrap:
     """Runs each command in namespaces of its own."""
 
+    private_network = True
+
     def __init__(
         self,
         bwrap: Path,
@@ -133,7 +135,7 @@ class Bubblewrap:
         for bind in command.binds:
             how = "--bind" if bind.writable else "--ro-bind"
             options += [how, str(bind.source), bind.target]
-        env = {"PATH": search_path(), "HOME": HOME, **command.env}
+        env = {"PATH": search_path(), "HOME": HOME, "LANG": "C.UTF-8", **command.env}
         for name, value in env.items():
             options += ["--setenv", name, value]
         return [*options, "--remount-ro", "/", "--chdir", command.cwd]

@@ -11,6 +11,7 @@ import re
 import signal
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from opengyre.core.protocols import Clock
 from opengyre.sandbox.base import Command, Outcome
@@ -32,6 +33,8 @@ _counter = itertools.count(1)
 class NoSandbox:
     """Runs each command plainly, with the paths of its binds rewritten to those of the host."""
 
+    private_network = False
+
     def __init__(self, memory_bytes: int, clock: Clock) -> None:
         self._memory_bytes = memory_bytes
         self._clock = clock
@@ -43,7 +46,8 @@ class NoSandbox:
         mark = f"{os.getpid()}-{next(_counter)}"
         streams = Streams(Tail(command.stdout_limit), Tail(command.stderr_limit))
         try:
-            exit_code = await self._follow(command, streams, mark)
+            with TemporaryDirectory(prefix="opengyre-home-") as home:
+                exit_code = await self._follow(command, streams, mark, home)
         finally:
             streams.close()
         return Outcome(
@@ -55,12 +59,13 @@ class NoSandbox:
             seconds=self._clock.now() - started_at,
         )
 
-    async def _follow(self, command: Command, streams: Streams, mark: str) -> int | None:
+    async def _follow(self, command: Command, streams: Streams, mark: str, home: str) -> int | None:
         places = {bind.target: bind.source for bind in command.binds}
         inner = [on_host(word, places) for word in command.argv]
         env = {name: on_host(value, places) for name, value in command.env.items()}
         argv = ["/bin/sh", "-c", RESTRAIN, "sh", str(self._memory_bytes // 1024), *inner]
-        env = {"PATH": os.environ.get("PATH", os.defpath), **env, MARK: mark}
+        ours = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "LANG": "C.UTF-8"}
+        env = {**ours, **env, MARK: mark}
         process = await spawn(argv, env, on_host(command.cwd, places), streams)
         streams.start()
         try:

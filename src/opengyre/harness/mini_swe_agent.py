@@ -1,0 +1,66 @@
+"""mini-swe-agent, speaking OpenAI Chat Completions.
+
+Invariant: its Python packages are seen by it alone; the commands it runs use the sandbox's Python.
+"""
+
+import sys
+from pathlib import Path
+
+from opengyre.core.errors import UserError
+from opengyre.harness.base import PROGRAMS_INSIDE, Harness, HarnessRun
+from opengyre.harness.programs import package_folder
+from opengyre.sandbox.base import Bind, Command
+
+INSIDE = f"{PROGRAMS_INSIDE}/mini"
+BOOT = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from minisweagent.run.mini import app; app()"
+"""Packages by argument rather than by PYTHONPATH, which the agent's own commands would inherit."""
+ARGUMENTS = ["-y", "--exit-immediately", "-l", "0", "-o", "/tmp/mini.traj.json"]
+QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MSWEA_CONFIGURED": "true",
+    "MSWEA_COST_TRACKING": "ignore_errors",
+}
+"""No questions, no price list from the network."""
+WITHHELD = "opengyre"
+"""Our own package may lie beside it, with bundled tasks and their solutions."""
+NOTHING = Path(__file__).parent / "nothing"
+"""Seen in its place."""
+
+
+class MiniSweAgent(Harness):
+    """The program `mini`, from the folder of packages that it is installed in."""
+
+    def __init__(self, packages: Path) -> None:
+        self._packages = packages
+
+    @classmethod
+    def installed(cls) -> "MiniSweAgent":
+        """Raises UserError when it is not."""
+        folder = package_folder("minisweagent")
+        if folder is None:
+            raise UserError(
+                "the program mini",
+                "no Python package minisweagent",
+                "pip install mini-swe-agent",
+            )
+        return cls(folder.parent)
+
+    def command(self, run: HarnessRun) -> Command:
+        python = str(Path(sys.executable).resolve())
+        start = [python, "-I", "-c", BOOT, INSIDE]
+        api = {"OPENAI_API_BASE": f"{run.base_url}/v1", "OPENAI_API_KEY": run.key}
+        chosen = ["-m", f"openai/{run.model}", "-t", run.instruction]
+        return Command(
+            argv=[*start, *chosen, *ARGUMENTS, *run.args],
+            cwd=run.workdir,
+            timeout_s=run.timeout_s,
+            env={**QUIET, **api, **run.env},
+            binds=self._binds(),
+        )
+
+    def _binds(self) -> list[Bind]:
+        hidden = [Bind(NOTHING, f"{INSIDE}/{WITHHELD}")] if self._ours_is_there() else []
+        return [Bind(self._packages, INSIDE), *hidden]
+
+    def _ours_is_there(self) -> bool:
+        return (self._packages / WITHHELD).is_dir()

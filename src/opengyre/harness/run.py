@@ -1,0 +1,85 @@
+"""Running a harness in a sandbox, and naming its end.
+
+Invariant: when run_harness returns or is cancelled nothing of the agent is alive, and its workspace
+is as it left it.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from opengyre.core.errors import SandboxError
+from opengyre.core.reasons import Ending
+from opengyre.harness.base import (
+    FORWARDER_INSIDE,
+    SOCKET_INSIDE,
+    Harness,
+    HarnessOutcome,
+    HarnessRun,
+)
+from opengyre.sandbox import forward
+from opengyre.sandbox.base import Bind, Command, Outcome, Sandbox
+
+
+async def run_harness(harness: Harness, run: HarnessRun, sandbox: Sandbox) -> HarnessOutcome:
+    """Run to the end or to run.timeout_s. A sandbox that breaks is an outcome, not an error."""
+    if not sandbox.private_network:
+        run = replace(run, port=forward.PORT_WORD)
+    try:
+        outcome = await sandbox.run(connected(harness.command(run), run))
+    except SandboxError as error:
+        return _not_started(error)
+    return _told(outcome)
+
+
+def connected(command: Command, run: HarnessRun) -> Command:
+    """The program behind a forwarder to the proxy's socket, in its workspace."""
+    port = "0" if run.port == forward.PORT_WORD else run.port
+    front = ["python3", "-I", "-S", FORWARDER_INSIDE, port, SOCKET_INSIDE]
+    ours = [
+        Bind(run.workspace, run.workdir, writable=True),
+        Bind(Path(forward.__file__), FORWARDER_INSIDE),
+        Bind(run.socket, SOCKET_INSIDE),
+    ]
+    return replace(command, argv=[*front, *command.argv], binds=[*ours, *command.binds])
+
+
+def ending_of(
+    outcome: HarnessOutcome, complete_replies: int, failed_calls: int, *, context_limit: bool
+) -> Ending:
+    """Name the end. complete_replies and failed_calls (through our fault) are the proxy's counts."""
+    clean = outcome.exit_code == 0
+    if not outcome.started or (outcome.oom and not clean and not outcome.timed_out):
+        return Ending.SANDBOX_DIED
+    if failed_calls > 0 and not clean:
+        return Ending.MODEL_FAILED
+    if complete_replies == 0 and not clean:
+        return Ending.NEVER_STARTED
+    if outcome.timed_out:
+        return Ending.HARNESS_TIMEOUT
+    if context_limit:
+        return Ending.CONTEXT_LIMIT
+    return Ending.FINISHED if clean else Ending.NONZERO_EXIT
+
+
+def _not_started(error: SandboxError) -> HarnessOutcome:
+    return HarnessOutcome(
+        exit_code=None,
+        timed_out=False,
+        oom=False,
+        seconds=0.0,
+        stdout_tail="",
+        stderr_tail=str(error),
+        started=False,
+    )
+
+
+def _told(outcome: Outcome) -> HarnessOutcome:
+    return HarnessOutcome(
+        exit_code=outcome.exit_code,
+        timed_out=outcome.timed_out,
+        oom=outcome.oom,
+        seconds=outcome.seconds,
+        stdout_tail=outcome.stdout.decode(errors="replace"),
+        stderr_tail=outcome.stderr.decode(errors="replace"),
+        started=True,
+    )
