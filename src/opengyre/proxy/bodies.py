@@ -1,0 +1,81 @@
+"""Request bodies: read within a limit, decoded, and told apart from their retries.
+
+Invariant: two bodies that mean the same call give equal digests, whatever the order of their keys.
+"""
+
+import hashlib
+import json
+
+import msgspec
+from starlette.requests import Request
+
+from opengyre.proxy.messages import Json, canonical_json
+from opengyre.proxy.refusals import Kind, Refusal, bad
+
+CONVERSATION_HEADERS = (
+    "x-claude-code-agent-id",
+    "thread-id",
+    "x-session-id",
+)
+"""Tell parallel conversations of one execution apart when they ask the same thing."""
+
+
+async def read_body(request: Request, limit: int) -> dict[str, Json]:
+    """The JSON object that was sent. Raises Refusal: 413 past the limit, 400 for anything else."""
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return decode(b"".join(parts))
+
+
+def decode(raw: bytes) -> dict[str, Json]:
+    """A JSON object; halves of surrogate pairs, which some programs send, become U+FFFD."""
+    try:
+        value = msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        value = _decode_leniently(raw)
+    if not isinstance(value, dict):
+        raise bad(f"wanted a JSON object as the body; found {type(value).__name__}")
+    return value
+
+
+def _decode_leniently(raw: bytes) -> Json:
+    try:
+        value: Json = json.loads(raw.decode("utf-8", errors="replace"), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise bad(f"wanted a JSON object as the body; {error}") from error
+    return _mended(value)
+
+
+def _refuse(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _mended(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {str(_mended(key)): _mended(item) for key, item in value.items()}
+    return value
+
+
+def digest(
+    dialect: str, body: dict[str, Json], ignored: frozenset[str], headers: dict[str, str]
+) -> bytes:
+    """What retries of one call have in common and different calls do not."""
+    kept: Json = {key: value for key, value in body.items() if key not in ignored}
+    who: list[Json] = [headers.get(name, "") for name in CONVERSATION_HEADERS]
+    text = canonical_json([dialect, who, kept])
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(Kind.TOO_LARGE, f"wanted a body of at most {limit} bytes; found a longer one")

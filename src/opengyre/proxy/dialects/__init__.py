@@ -1,0 +1,1 @@
+"""API dialects: each one says the same conversation in its own words."""

@@ -1,0 +1,252 @@
+"""What one execution's calls were made of: finds the deepest recorded context of a new request.
+
+Invariant: a node of the trie stands for one conversation prefix and points at the recorded tokens
+that hold it; following a request's turns through the trie, the reached node's tokens are reused
+word for word and only the turns after it are encoded. A node exists only once its call is durable.
+Thinking is compared where the harness echoes it and taken on trust where it does not.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from opengyre.core.reasons import ForkReason
+from opengyre.proxy.families.base import Family, closing, encode_turn
+from opengyre.proxy.messages import Conversation, Message, Turn, head_key, turn_key
+
+AFTER_COMPACTION = (
+    "This session is being continued from a previous conversation",
+    "Another language model started",
+    "What did we do so far?",
+)
+"""How Claude Code, Codex and OpenCode open a history that they have just compacted."""
+LONG_SUMMARY = 40
+"""Characters from which a summary found in a request is no accident."""
+
+Key = bytes
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A conversation prefix: call_id's tokens up to length hold it."""
+
+    call_id: str | None
+    length: int
+    thinking: str = ""
+    reply: bool = False
+    """It ends with an answer as it was sampled."""
+    stopped: bool = True
+    """That answer ends with a stop token."""
+    faithful: bool = True
+    """That answer's tokens mean what the harness was told."""
+    extended: bool = False
+    """A recorded call went on from here."""
+    in_flight: int = 0
+    """Requests that went on from here and have no answer yet."""
+    children: dict[Key, list["Node"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a call added: the prompt after the reused part, and its answer."""
+
+    parent_id: str | None
+    reused: int
+    suffix: "array[int]"
+    output: "array[int]"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """An answer with tool calls, found again by the id of the first one."""
+
+    key: Key
+    thinking: str
+    output: "array[int]"
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A turn that the call adds to the trie once it is recorded."""
+
+    key: Key
+    thinking: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a request's prompt is made."""
+
+    parent_id: str | None
+    reused: int
+    suffix_ids: list[int]
+    prompt_ids: list[int]
+    fork: ForkReason | None
+    node: Node
+    steps: list[Step]
+
+
+class History:
+    """The trie of one execution."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._root = Node(None, 0)
+        self._tokens: dict[str, Tokens] = {}
+        self._sampled: dict[str, Sampled] = {}
+        self._summaries: list[str] = []
+        self._in_flight = 0
+
+    def plan(self, conversation: Conversation, *, summary: bool = False) -> Plan:
+        """How to prompt for the next answer. summary: the request asks for a compaction."""
+        turns = conversation.turns()
+        node, known, unfaithful = self._walk(conversation, turns)
+        new = turns[known:] if known >= 0 else turns
+        suffix, steps = self._encode(conversation, node, new, with_head=known < 0)
+        fork = self._fork(node, known, new, summary=summary, unfaithful=unfaithful)
+        reused_ids = self.full_ids(node.call_id, node.length)
+        return Plan(
+            parent_id=node.call_id,
+            reused=node.length,
+            suffix_ids=suffix,
+            prompt_ids=reused_ids + suffix,
+            fork=fork,
+            node=node,
+            steps=steps,
+        )
+
+    def begin(self, plan: Plan) -> None:
+        """The plan's request is being answered."""
+        self._in_flight += 1
+        plan.node.in_flight += 1
+
+    def end(self, plan: Plan) -> None:
+        """It is not any more, answered or not."""
+        self._in_flight -= 1
+        plan.node.in_flight -= 1
+
+    def keep(self, plan: Plan, call_id: str, output_ids: Sequence[int]) -> Node:
+        """The call is durable: its prompt can be reused. Returns the node of its prompt."""
+        self._tokens[call_id] = Tokens(
+            plan.parent_id, plan.reused, array("i", plan.suffix_ids), array("i", output_ids)
+        )
+        node = plan.node
+        node.extended = True
+        for step in plan.steps:
+            found = _compatible(node.children.get(step.key, []), step.thinking, exact=True)
+            if not found:
+                found = [Node(call_id, step.length, step.thinking)]
+                node.children.setdefault(step.key, []).append(found[0])
+            node = found[-1]
+        return node
+
+    def keep_reply(
+        self, prompt: Node, call_id: str, message: Message, *, stopped: bool, faithful: bool
+    ) -> None:
+        """Its answer went out as this message: later requests will hold it."""
+        tokens = self._tokens[call_id]
+        length = tokens.reused + len(tokens.suffix) + len(tokens.output)
+        key = _digest(turn_key((message,)))
+        node = Node(
+            call_id, length, message.thinking, reply=True, stopped=stopped, faithful=faithful
+        )
+        prompt.children.setdefault(key, []).append(node)
+        if message.calls and faithful:
+            self._sampled[message.calls[0].call_id] = Sampled(
+                key, message.thinking, tokens.output, stopped
+            )
+
+    def keep_summary(self, text: str) -> None:
+        """A compaction was answered with this text; a request that holds it follows from it."""
+        self._summaries.append(text.strip())
+
+    def full_ids(self, call_id: str | None, length: int) -> list[int]:
+        """The first length tokens of a recorded call's prompt and answer."""
+        pieces: list[list[int]] = []
+        while call_id is not None and length > 0:
+            tokens = self._tokens[call_id]
+            own = length - tokens.reused
+            if own > 0:
+                mine = tokens.suffix + tokens.output if own > len(tokens.suffix) else tokens.suffix
+                pieces.append(mine[:own].tolist())
+                length = tokens.reused
+            call_id = tokens.parent_id
+        return [token for piece in reversed(pieces) for token in piece]
+
+    def _walk(self, conversation: Conversation, turns: list[Turn]) -> tuple[Node, int, bool]:
+        """(deepest node, turns it holds or -1 without even the head, stopped by unfaithfulness)."""
+        key = _digest(head_key(conversation.system, conversation.tools))
+        reached = self._root.children.get(key, [])
+        if not reached:
+            return self._root, -1, False
+        for known, turn in enumerate(turns):
+            key = _digest(turn_key(turn))
+            below = [child for node in reached for child in node.children.get(key, [])]
+            found = _compatible(below, turn[0].thinking)
+            usable = [node for node in found if node.faithful]
+            if not usable:
+                return reached[-1], known, bool(found)
+            reached = usable
+        return reached[-1], len(turns), False
+
+    def _encode(
+        self, conversation: Conversation, node: Node, new: list[Turn], *, with_head: bool
+    ) -> tuple[list[int], list[Step]]:
+        family = self._family
+        ids: list[int] = closing(family, stopped=node.stopped) if node.reply else []
+        steps = []
+        if with_head:
+            ids += family.encode(family.head(conversation.system, conversation.tools))
+            key = _digest(head_key(conversation.system, conversation.tools))
+            steps.append(Step(key, "", node.length + len(ids)))
+        for turn in new:
+            key = _digest(turn_key(turn))
+            ids += self._chunk(turn, key)
+            steps.append(Step(key, turn[0].thinking, node.length + len(ids)))
+        return ids + family.encode(family.generation_prompt), steps
+
+    def _chunk(self, turn: Turn, key: Key) -> list[int]:
+        """A turn's tokens: as sampled if this very answer was, else as the template writes it."""
+        calls = turn[0].calls
+        sampled = self._sampled.get(calls[0].call_id) if calls else None
+        same = sampled is not None and sampled.key == key
+        if sampled is None or not same or turn[0].thinking not in {"", sampled.thinking}:
+            return encode_turn(self._family, turn)
+        header = self._family.encode(self._family.generation_prompt)
+        return header + sampled.output.tolist() + closing(self._family, stopped=sampled.stopped)
+
+    def _fork(
+        self, node: Node, known: int, new: list[Turn], *, summary: bool, unfaithful: bool
+    ) -> ForkReason | None:
+        first = not self._tokens and not self._in_flight
+        goes_on = node.reply and not node.extended and not node.in_flight
+        if first or (goes_on and not unfaithful):
+            return None
+        if summary or self._follows_summary(new):
+            return ForkReason.COMPACTION
+        if unfaithful:
+            return ForkReason.RENDER_MISMATCH
+        if known <= 0:
+            return ForkReason.NEW_CONVERSATION
+        if not new or (node.reply and node.in_flight):
+            return ForkReason.SIBLING
+        return ForkReason.HISTORY_EDITED
+
+    def _follows_summary(self, new: list[Turn]) -> bool:
+        told = "\n".join(message.text for turn in new for message in turn if message.role != "tool")
+        known = [text for text in self._summaries if len(text) >= LONG_SUMMARY]
+        return any(mark in told for mark in (*AFTER_COMPACTION, *known))
+
+
+def _compatible(nodes: list[Node], thinking: str, *, exact: bool = False) -> list[Node]:
+    """Those whose thinking is the echoed one; any, when none was echoed."""
+    if exact:
+        return [node for node in nodes if node.thinking == thinking and not node.reply]
+    return [node for node in nodes if thinking in {"", node.thinking}]
+
+
+def _digest(text: str) -> Key:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
