@@ -43,6 +43,12 @@ class TokenChunk(Struct, frozen=True, kw_only=True):
     version: int
     """Weight version that computed these tokens."""
     finish: FinishReason | None = None
+    moves_with_kv: int = 0
+    moves_recomputed: int = 0
+    """Moves of the call to another cell since the chunk before. Set by cluster."""
+    moves_with_kv: int = 0
+    moves_recomputed: int = 0
+    """Moves of the call to another cell since its last chunk, by what became of its KV cache."""
 
 
 class VersionSpan(Struct, frozen=True):
@@ -104,10 +110,15 @@ class ExecutionRecord(Struct, frozen=True, kw_only=True):
     """"train" or "heldout"."""
     version_dispatched: int
     attempt: int
+    """From 1; every try of a group's member has a record of its own."""
     dispatched_at: float
     started_at: float
     ended_at: float
     verdict: Verdict
+    member: str = ""
+    """The group's member that this is a try of."""
+    final: bool = True
+    """False for a try that was repeated."""
 
 
 class Trajectory(Struct, frozen=True, kw_only=True):

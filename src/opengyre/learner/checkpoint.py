@@ -71,13 +71,25 @@ def save(
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Checkpoint:
     """Read a checkpoint. Raises UserError for a folder that is not a whole one."""
-    wanted = f"a checkpoint at {folder}"
+    mark = read_mark(folder)
     try:
-        mark = msgspec.json.decode((folder / MARK).read_bytes(), type=Mark)
         optimiser = load_file(folder / OPTIMISER)
-    except (OSError, msgspec.DecodeError, SafetensorError) as error:
-        raise UserError(wanted, str(error), "take another checkpoint of the run") from error
+    except (OSError, SafetensorError) as error:
+        raise _not_whole(folder, error) from error
     return Checkpoint(load_model(folder, dtype), optimiser, mark)
+
+
+def read_mark(folder: Path) -> Mark:
+    """Where a checkpoint stands, without its weights. Raises UserError."""
+    try:
+        return msgspec.json.decode((folder / MARK).read_bytes(), type=Mark)
+    except (OSError, msgspec.DecodeError) as error:
+        raise _not_whole(folder, error) from error
+
+
+def _not_whole(folder: Path, error: Exception) -> UserError:
+    action = "take another checkpoint of the run"
+    return UserError(f"a checkpoint at {folder}", str(error), action)
 
 
 def checkpoints(root: Path) -> list[Path]:

@@ -1,0 +1,151 @@
+"""The command line. Each command says in its help what it needs and what it leaves behind."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from opengyre.core.errors import OpenGyreError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Train coding agents by online reinforcement learning through real agent programs.",
+)
+tasks_app = typer.Typer(no_args_is_help=True, help="Look at task folders and check them.")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure, always as ratios in one run.")
+app.add_typer(tasks_app, name="tasks")
+app.add_typer(bench_app, name="bench")
+
+Config = Annotated[Path, typer.Argument(help="A TOML file; see docs/configuration.md.")]
+Run = Annotated[Path, typer.Argument(help="A run folder, such as runs/quickstart.")]
+
+
+def main() -> None:
+    """Entry point: our own errors become one clear line and exit code 2."""
+    try:
+        app()
+    except OpenGyreError as error:
+        Console(stderr=True).print(f"[bold red]opengyre:[/] {error}", highlight=False)
+        sys.exit(2)
+
+
+@app.command()
+def train(
+    config: Config,
+    *,
+    resume: Annotated[bool, typer.Option(help="Go on from the run's newest checkpoint.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Instead of run.seed.")] = None,
+    name: Annotated[str | None, typer.Option(help="Instead of run.name.")] = None,
+) -> None:
+    """Train a policy through a real agent program.
+
+    Writes a run folder (run.folder/run.name): the store, checkpoints, summary.json and report.html.
+    Ctrl-C stops it; the same command with --resume goes on.
+    """
+    from opengyre.app.commands import run_training
+    from opengyre.config.load import load_config
+
+    run_training(load_config(config), config, resume=resume, seed=seed, name=name)
+
+
+@app.command()
+def quickstart(
+    *,
+    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
+    name: Annotated[str, typer.Option(help="Name of the run's folder.")] = "quickstart",
+    resume: Annotated[bool, typer.Option(help="Go on where an earlier one stopped.")] = False,
+) -> None:
+    """Train the bundled small policy through Claude Code on generated file tasks, in minutes.
+
+    Needs nothing but this package: two cores, no GPU, no network. Writes runs/NAME.
+    """
+    from opengyre.app.commands import quickstart_config, run_training
+    from opengyre.config.load import load_config
+
+    path = quickstart_config()
+    run_training(load_config(path), path, resume=resume, seed=seed, name=name)
+
+
+@app.command(name="eval")
+def evaluate(
+    config: Config,
+    *,
+    model: Annotated[
+        Path | None, typer.Option(help="A checkpoint's folder, instead of policy.model.")
+    ] = None,
+    greedy: Annotated[bool, typer.Option(help="Take the likeliest token always.")] = False,
+) -> None:
+    """Measure a policy's pass@1 on the held-out tasks, through the harness, without training."""
+    from opengyre.app.commands import run_evaluation
+    from opengyre.config.load import load_config
+
+    run_evaluation(load_config(config), model, greedy=greedy)
+
+
+@app.command()
+def report(run: Run) -> None:
+    """Write RUN/report.html: reward, held-out pass rate, cell lanes, waterlevel, tokens."""
+    from opengyre.app.report.page import write_report
+
+    print(write_report(run))
+
+
+@app.command()
+def tree(
+    run: Run,
+    execution: Annotated[
+        str, typer.Argument(help="An execution's id, or the start of one; 'list' shows them.")
+    ],
+) -> None:
+    """Show the call tree of one execution, with roles, forks and token counts."""
+    from opengyre.app.show_tree import show_tree
+
+    show_tree(run, execution, Console())
+
+
+@app.command()
+def warmstart(
+    out: Annotated[Path, typer.Argument(help="Folder for the policy.")],
+    *,
+    seed: Annotated[int, typer.Option(help="Seed of demonstrations and weights.")] = 0,
+    traces: Annotated[int, typer.Option(help="Demonstrations to imitate.")] = 3000,
+    epochs: Annotated[int, typer.Option(help="Passes over them.")] = 3,
+) -> None:
+    """Make the small policy that the quickstart starts from, by imitating sloppy demonstrations."""
+    from opengyre.app.warmstart.make import make_policy
+
+    make_policy(out, seed=seed, traces=traces, epochs=epochs, console=Console())
+
+
+@tasks_app.command(name="check")
+def tasks_check(
+    folder: Annotated[
+        str, typer.Argument(help='A folder of task folders, or "bundled:FAMILY[+FAMILY…]".')
+    ],
+    *,
+    count: Annotated[int, typer.Option(help="How many bundled tasks to check.")] = 8,
+) -> None:
+    """Check that doing nothing scores 0 and the solution scores 1, for every task."""
+    from opengyre.app.commands import check_task_folder
+
+    sys.exit(0 if check_task_folder(folder, count) else 1)
+
+
+@tasks_app.command(name="write")
+def tasks_write(
+    family: Annotated[str, typer.Argument(help="A bundled family; 'list' names them.")],
+    into: Annotated[Path, typer.Argument(help="Folder for the task folders.")],
+    *,
+    split: Annotated[str, typer.Option(help="train or heldout.")] = "train",
+    count: Annotated[int, typer.Option(help="How many.")] = 16,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+) -> None:
+    """Write bundled tasks as Harbor task folders."""
+    from opengyre.app.commands import write_task_folders
+
+    write_task_folders(family, into, split, count, seed)

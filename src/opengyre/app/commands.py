@@ -1,0 +1,192 @@
+"""What the commands of the command line do."""
+
+import asyncio
+import shutil
+from collections.abc import Coroutine
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from opengyre.app.evaluate import evaluate_policy
+from opengyre.app.paths import RunPaths
+from opengyre.app.progress import Progress
+from opengyre.app.report.page import write_report
+from opengyre.app.sources import BUNDLED, bundled_tasks
+from opengyre.app.summary import write_summary
+from opengyre.app.train import World, train
+from opengyre.app.wall import RandomIds, WallClock
+from opengyre.config.run import RunConfig, SandboxSection
+from opengyre.core.errors import UserError
+from opengyre.sandbox.make import make_sandbox
+from opengyre.store.run import RunStore
+from opengyre.tasks.bundled import FAMILIES, write_bundled
+from opengyre.tasks.check import check_tasks
+from opengyre.tasks.load import load_tasks
+
+T = TypeVar("T")
+
+
+def quickstart_config() -> Path:
+    """The bundled configuration."""
+    return Path(str(files("opengyre.app.quickstart").joinpath("quickstart.toml")))
+
+
+def with_overrides(config: RunConfig, seed: int | None, name: str | None) -> RunConfig:
+    """Options of the command line stand above the file."""
+    changes: dict[str, object] = {}
+    if seed is not None:
+        changes["seed"] = seed
+    if name is not None:
+        changes["name"] = name
+    raw = config.model_dump()
+    raw["run"] |= changes
+    return RunConfig.model_validate(raw)
+
+
+def run_training(
+    config: RunConfig, source: Path, *, resume: bool, seed: int | None, name: str | None
+) -> None:
+    """Train with progress on the terminal; leave summary and report in the run folder."""
+    console = Console()
+    config = with_overrides(config, seed, name)
+    folder = config.run.folder / config.run.name
+    _prepare(folder, source, resume=resume)
+    paths = RunPaths.make(folder)
+    clock = WallClock(_seconds_recorded(paths) if resume else 0.0)
+    with Progress(console, clock, config.run.steps) as progress:
+        outcome = _until_done(
+            train(config, paths, World(clock, RandomIds(), progress.watch), resume=resume),
+            f"stopped; go on with: opengyre train {source} --name {config.run.name} --resume",
+        )
+    with RunStore(paths.store) as store:
+        summary = write_summary(config, outcome, store, paths.summary)
+    page = write_report(folder)
+    _closing_words(console, summary, paths, page)
+
+
+def _prepare(folder: Path, source: Path, *, resume: bool) -> None:
+    if resume and not (folder / "run.sqlite").is_file():
+        raise UserError(f"a run to go on with at {folder}", "no run.sqlite", "leave out --resume")
+    if not resume and (folder / "run.sqlite").is_file():
+        raise UserError(
+            f"no run at {folder} yet",
+            "one is there",
+            f"add --resume to go on with it, choose another --name, or: rm -r {folder}",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / "config.toml")
+    except OSError as error:
+        raise UserError(
+            f"to write the run folder {folder}", str(error), "free space or set run.folder"
+        ) from error
+
+
+def _seconds_recorded(paths: RunPaths) -> float:
+    """The clock of a resumed run goes on where the record ends."""
+    with RunStore(paths.store) as store:
+        times = [record.ended_at for record in store.executions()]
+        times += [row.at for row in store.steps()]
+    return max(times, default=0.0)
+
+
+def _until_done(work: Coroutine[None, None, T], if_stopped: str) -> T:
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        Console(stderr=True).print(f"\n{if_stopped}", highlight=False)
+        raise SystemExit(130) from None
+    except BaseExceptionGroup as group:
+        raise first_cause(group) from group
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The innermost first exception: the others are its consequences."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
+
+
+def _closing_words(
+    console: Console, summary: dict[str, object], paths: RunPaths, page: Path
+) -> None:
+    table = Table(box=None, show_header=False)
+    shown = (
+        "heldout_pass_before",
+        "heldout_pass_after",
+        "executions",
+        "steps",
+        "role_switches",
+        "calls_moved_with_kv",
+        "calls_recomputed",
+        "harness_visible_errors",
+    )
+    for key in shown:
+        table.add_row(key.replace("_", " "), str(summary[key]))
+    table.add_row("report", str(page))
+    table.add_row("summary", str(paths.summary))
+    console.print(table)
+
+
+def run_evaluation(config: RunConfig, model: Path | None, *, greedy: bool) -> None:
+    """Evaluate and print the pass rate."""
+    console = Console()
+    if model is not None:
+        raw = config.model_dump()
+        raw["policy"]["model"] = model
+        config = RunConfig.model_validate(raw)
+    folder = config.run.folder / f"{config.run.name}-eval"
+    shutil.rmtree(folder, ignore_errors=True)
+    paths = RunPaths.make(folder)
+    clock = WallClock()
+    with Progress(console, clock, 0) as progress:
+        result = _until_done(
+            evaluate_policy(
+                config, paths, World(clock, RandomIds(), progress.watch), greedy=greedy
+            ),
+            "stopped",
+        )
+    console.print(
+        f"pass@1 {result.pass_rate:.3f} over {len(result.passed)} executions, "
+        f"mean reward {sum(result.rewards) / max(len(result.rewards), 1):.3f}, "
+        f"{result.excluded} excluded"
+    )
+
+
+def check_task_folder(source: str, count: int) -> bool:
+    """Print a line a task; True when all are good."""
+    console = Console()
+    clock = WallClock()
+    paths = RunPaths.make(Path("runs") / "tasks-check")
+    try:
+        if source.startswith(BUNDLED):
+            tasks = bundled_tasks(source, "train", count, paths.private)
+        else:
+            tasks = load_tasks(Path(source))
+        sandbox = make_sandbox(SandboxSection(), clock)
+        results = asyncio.run(check_tasks(tasks, sandbox, paths.private))
+    finally:
+        paths.remove_private()
+    for result in results:
+        mark = "[green]good[/]" if result.good else "[red]bad [/]"
+        console.print(f"{mark} {result.task_id}  {'; '.join(result.faults)}", highlight=False)
+    return all(result.good for result in results)
+
+
+def write_task_folders(family: str, into: Path, split: str, count: int, seed: int) -> None:
+    """Write bundled tasks, or list the families."""
+    console = Console()
+    if family == "list":
+        for name, found in FAMILIES.items():
+            console.print(f"{name}  {found.space:,} tasks", highlight=False)
+        return
+    if split not in {"train", "heldout"}:
+        raise UserError("--split train or heldout", split, "choose one of them")
+    written = write_bundled(family, "train" if split == "train" else "heldout", count, seed, into)
+    console.print(f"{len(written)} task folders in {into}")
+
+

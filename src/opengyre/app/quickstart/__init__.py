@@ -1,0 +1,1 @@
+"""The bundled policy and configuration of the quickstart."""

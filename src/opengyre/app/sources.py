@@ -1,0 +1,66 @@
+"""Where a run's policy and tasks come from: folders, or what the package brings."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from opengyre.config.run import RunConfig
+from opengyre.core.errors import UserError
+from opengyre.tasks.base import Task
+from opengyre.tasks.bundled import write_bundled
+from opengyre.tasks.load import load_tasks
+
+BUNDLED = "bundled:"
+"""tasks.train = "bundled:FAMILY"."""
+
+QUICKSTART_POLICY = "quickstart"
+"""policy.model = "quickstart"."""
+
+
+def policy_folder(config: RunConfig) -> Path:
+    """The transformers folder that the run starts from. Raises UserError."""
+    if str(config.policy.model) == QUICKSTART_POLICY:
+        return Path(str(files("opengyre.app.quickstart").joinpath("policy")))
+    if not config.policy.model.is_dir():
+        raise UserError(
+            "a folder at policy.model",
+            f"nothing at {config.policy.model}",
+            f'set it to a transformers folder, or to "{QUICKSTART_POLICY}"',
+        )
+    return config.policy.model
+
+
+def training_tasks(config: RunConfig, folder: Path) -> list[Task]:
+    """The training tasks; bundled ones are written below `folder` first."""
+    return _tasks(str(config.tasks.train), "train", config.tasks.train_count, folder)
+
+
+def heldout_tasks(config: RunConfig, folder: Path) -> list[Task]:
+    """The held-out tasks. Raises UserError when one of them is a training task."""
+    return _tasks(str(config.tasks.heldout), "heldout", config.tasks.heldout_count, folder)
+
+
+def check_disjoint(train: list[Task], heldout: list[Task]) -> None:
+    """Raises UserError when a task, or its instruction, is in both sets."""
+    both = {t.instruction for t in train} & {t.instruction for t in heldout}
+    if both:
+        raise UserError(
+            "held-out tasks that are not trained on",
+            f"{len(both)} in both sets, such as: {sorted(both)[0][:80]!r}",
+            "set tasks.heldout to other tasks",
+        )
+
+
+def _tasks(source: str, split: str, count: int, folder: Path) -> list[Task]:
+    if not source.startswith(BUNDLED):
+        return load_tasks(Path(source))
+    return bundled_tasks(source, split, count, folder)
+
+
+def bundled_tasks(source: str, split: str, count: int, folder: Path) -> list[Task]:
+    """Write `count` tasks of "bundled:FAMILY[+FAMILY…]" below folder/tasks and load them."""
+    families = source.removeprefix(BUNDLED).split("+")
+    target = folder / "tasks" / split
+    for i, family in enumerate(families):
+        share = count // len(families) + (i < count % len(families))
+        write_bundled(family, "train" if split == "train" else "heldout", share, 0, target / family)
+    return [task for family in families for task in load_tasks(target / family)]

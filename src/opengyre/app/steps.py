@@ -1,0 +1,167 @@
+"""Streams groups into optimiser steps: one queue of micro-steps, whichever training cell is free first.
+
+Invariant: every micro-step of a step is counted in exactly one delivered gradient. What a lost cell
+had not delivered goes back to the queue.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from opengyre.cluster.base import CellLostError, Cluster
+from opengyre.config.run import RunConfig
+from opengyre.core.protocols import Clock, IdSource
+from opengyre.core.records import MicroStep
+from opengyre.learner.stats import MicroStats, StepStats
+from opengyre.tree.pack import micro_steps
+from opengyre.tree.weigh import GroupSamples
+
+
+@dataclass
+class OpenStep:
+    """The step that is being filled."""
+
+    number: int
+    """From 0."""
+    micros: dict[str, MicroStep] = field(default_factory=dict)
+    done: dict[str, tuple[int, MicroStats]] = field(default_factory=dict)
+    """By micro-step: the cell that computed it and what it measured."""
+    executions: int = 0
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    whole: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while every known micro-step is done."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a finished step measured."""
+
+    step: int
+    executions: int
+    stats: StepStats | None
+    """None when no execution had a gradient to give."""
+    micros: list[MicroStats]
+    seconds: float
+    cells: list[int]
+
+
+class StepRunner:
+    """Feeds the training cells."""
+
+    def __init__(
+        self, config: RunConfig, cluster: Cluster, clock: Clock, ids: IdSource
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._clock = clock
+        self._ids = ids
+        self._queue: asyncio.Queue[MicroStep] = asyncio.Queue()
+        self._workers: dict[int, asyncio.Task[None]] = {}
+        self._open: OpenStep | None = None
+        self.trained_micro_steps: dict[int, int] = {}
+        """Micro-steps delivered, by cell."""
+
+    @property
+    def queued(self) -> int:
+        return self._queue.qsize()
+
+    def admit(self, samples: GroupSamples, step: int) -> None:
+        """Stream a group into a step; its micro-steps may be taken at once."""
+        open_step = self._step(step)
+        open_step.executions += len(samples.samples)
+        if not samples.samples:
+            return
+        for micro in micro_steps(
+            samples.samples, self._config.cells.token_budget, step, self._ids
+        ):
+            open_step.micros[micro.micro_id] = micro
+            open_step.whole.clear()
+            self._queue.put_nowait(micro)
+
+    def start(self, cell: int, tasks: asyncio.TaskGroup) -> None:
+        """A cell is in training now."""
+        if cell not in self._workers:
+            self._workers[cell] = tasks.create_task(self._work(cell), name=f"cell-{cell}")
+
+    async def stop(self, cell: int) -> None:
+        """A cell is about to leave training; it has no micro-step in hand between steps."""
+        worker = self._workers.pop(cell, None)
+        if worker is not None:
+            worker.cancel()
+            await asyncio.wait([worker])
+
+    def lost(self, cell: int) -> None:
+        """Take back what a dead cell computed but did not deliver."""
+        worker = self._workers.pop(cell, None)
+        if worker is not None:
+            worker.cancel()
+        undelivered = self._cluster.undelivered(cell)
+        if self._open is None:
+            return
+        for micro_id in undelivered:
+            if self._open.done.pop(micro_id, None) is not None:
+                self._open.whole.clear()
+                self._queue.put_nowait(self._open.micros[micro_id])
+
+    async def close(self, step: int, ended: Callable[[StepResult], Awaitable[None]]) -> None:
+        """All groups of the step are admitted: finish it, take the optimiser step and say so."""
+        open_step = self._step(step)
+        started = self._clock.now()
+        stats: StepStats | None = None
+        if open_step.executions:
+            while stats is None:
+                await open_step.whole.wait()
+                stats = await self._optimise(open_step)
+        self._open = None
+        await ended(
+            StepResult(
+                step=step,
+                executions=open_step.executions,
+                stats=stats,
+                micros=[measured for _, measured in open_step.done.values()],
+                seconds=self._clock.now() - started,
+                cells=sorted({cell for cell, _ in open_step.done.values()}),
+            )
+        )
+
+    async def _optimise(self, open_step: OpenStep) -> StepStats | None:
+        try:
+            return await self._cluster.step(
+                open_step.number, open_step.executions, self._rate(open_step.number)
+            )
+        except CellLostError as error:
+            self.lost(error.cell)
+            return None
+
+    def _rate(self, step: int) -> float:
+        learner, last = self._config.learner, max(self._config.run.steps - 1, 1)
+        share = 1 - (1 - learner.final_learning_rate_share) * step / last
+        return learner.learning_rate * share
+
+    def _step(self, number: int) -> OpenStep:
+        if self._open is None:
+            self._open = OpenStep(number)
+            self._open.whole.set()
+        assert self._open.number == number, f"step {number} overlaps step {self._open.number}"
+        return self._open
+
+    async def _work(self, cell: int) -> None:
+        while True:
+            micro = await self._queue.get()
+            try:
+                measured = await self._cluster.accumulate(cell, micro)
+            except CellLostError:
+                self._queue.put_nowait(micro)
+                self.lost(cell)
+                return
+            except asyncio.CancelledError:
+                self._queue.put_nowait(micro)
+                raise
+            self._finish(cell, micro, measured)
+
+    def _finish(self, cell: int, micro: MicroStep, measured: MicroStats) -> None:
+        assert self._open is not None
+        self.trained_micro_steps[cell] = self.trained_micro_steps.get(cell, 0) + 1
+        self._open.done[micro.micro_id] = (cell, measured)
+        if len(self._open.done) == len(self._open.micros):
+            self._open.whole.set()

@@ -1,0 +1,113 @@
+"""What a run came to, as one JSON file: written from the store, so that it can be made again."""
+
+import json
+import platform
+import subprocess
+from pathlib import Path
+
+from opengyre import __version__
+from opengyre.app.train import Outcome
+from opengyre.config.run import RunConfig
+from opengyre.core.reasons import VerdictKind
+from opengyre.store.run import RunStore
+from opengyre.tree.ledger import Ledger
+
+
+def write_summary(config: RunConfig, outcome: Outcome, store: RunStore, path: Path) -> dict[str, object]:
+    """Gather, write and return the summary."""
+    summary = summarise(config, outcome, store)
+    path.write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str, object]:
+    """Figures of the whole run; counts of calls and moves are of this process."""
+    records = store.executions()
+    steps = store.steps()
+    rates = {e.name: round(e.pass_rate, 4) for e in outcome.evaluations}
+    verdicts: dict[str, int] = {}
+    for record in records:
+        verdicts[record.verdict.kind] = verdicts.get(record.verdict.kind, 0) + 1
+    return {
+        "harness": config.harness.name,
+        "policy": config.schedule.policy,
+        "seed": config.run.seed,
+        "heldout_tasks": config.tasks.heldout_count,
+        "heldout_pass_before": rates.get("before"),
+        "heldout_pass_after": rates.get("after"),
+        "heldout_pass_before_greedy": rates.get("before-greedy"),
+        "heldout_pass_after_greedy": rates.get("after-greedy"),
+        "heldout_curve": [
+            {"step": int(float(e.fields["step"])), "name": e.fields["name"], "pass": e.fields["rate"]}
+            for e in store.events("evaluation")
+        ],
+        "training_pass_by_step": [round(row.pass_rate, 4) for row in steps],
+        "executions": len(records),
+        "training_executions": sum(r.split == "train" and r.final for r in records),
+        "verdicts": verdicts,
+        "excluded": sum(r.verdict.kind is not VerdictKind.SCORED for r in records),
+        "steps": len(steps),
+        "role_switches": outcome.role_switches,
+        "role_switches_by_burst": switches_by_burst(store),
+        "calls": outcome.tally.calls,
+        "calls_moved_with_kv": outcome.moved_with_kv,
+        "calls_recomputed": outcome.recomputed,
+        "harness_visible_errors": outcome.tally.harness_visible_errors,
+        "retries": outcome.tally.retries,
+        "forks": outcome.tally.forks,
+        "ledger": ledger_of(store),
+        "staleness": outcome.staleness,
+        "seconds": {phase: round(seconds, 1) for phase, seconds in outcome.seconds.items()},
+        "machine": machine(),
+    }
+
+
+def ledger_of(store: RunStore) -> dict[str, object]:
+    """The sum of all executions' ledgers."""
+    total = Ledger()
+    for ledger in store.ledgers().values():
+        total.add(ledger)
+    return {
+        "sampled": total.sampled,
+        "trained": total.trained,
+        "shared": total.shared,
+        "cut": total.cut,
+        "excluded": total.excluded,
+        "truncated": total.truncated,
+        "balanced": total.balanced and all(one.balanced for one in store.ledgers().values()),
+    }
+
+
+def switches_by_burst(store: RunStore) -> list[int]:
+    """Moves to training before each publication."""
+    published = [event.at for event in store.events("published")]
+    at = [event.at for event in store.events("switch")]
+    edges = [float("-inf"), *published]
+    return [
+        sum(low < t <= high for t in at) for low, high in zip(edges, published, strict=False)
+    ]
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures were measured on."""
+    import os
+
+    return {
+        "cpus": os.cpu_count() or 0,
+        "processor": platform.machine(),
+        "python": platform.python_version(),
+        "opengyre": __version__,
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """The checkout's commit, or "unknown" outside of one."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,1 @@
+"""How the quickstart's policy is made: sloppy demonstrations, a small vocabulary, imitation."""

@@ -1,0 +1,53 @@
+"""Rows of the durable record. Each is written once, except a group, whose state only goes forward."""
+
+import enum
+
+from msgspec import Struct
+
+
+class GroupState(enum.StrEnum):
+    """Where a group stands."""
+
+    OUTSTANDING = "outstanding"
+    """Dispatched; some member has no verdict yet."""
+    READY = "ready"
+    """Every member has its verdict; not consumed."""
+    CONSUMED = "consumed"
+    """Taken by an optimiser step that was made durable."""
+
+
+class GroupRow(Struct, frozen=True, kw_only=True):
+    """One group. Made by app; read by app on resume, and by report."""
+
+    group_id: str
+    index: int
+    """Order of dispatch in the run, from 0."""
+    task_id: str
+    version_dispatched: int
+    state: GroupState
+    step: int | None = None
+    """Step that consumed it."""
+
+
+class StepRow(Struct, frozen=True, kw_only=True):
+    """One optimiser step. Made by app; read by app on resume, and by report."""
+
+    step: int
+    version: int
+    """Weight version that the step started from."""
+    at: float
+    """Seconds of the run's clock at its end."""
+    executions: int
+    groups: list[str]
+    reward_mean: float
+    pass_rate: float
+    metrics: dict[str, float]
+    """What learner and scheduler measured: loss, gradient norm, clip share, tokens, staleness."""
+
+
+class EventRow(Struct, frozen=True, kw_only=True):
+    """Something that the report draws: a role, a waterlevel, a publication, an evaluation."""
+
+    at: float
+    kind: str
+    fields: dict[str, str | float]
