@@ -82,6 +82,8 @@ async def _reward(task: Task, sandbox: Sandbox, scratch: Path, *, solved: bool) 
 
 async def solve(task: Task, workspace: Path, sandbox: Sandbox) -> None:
     """Run solution/solve.sh in the workspace. Raises SandboxError when it fails or is missing."""
+    if not (task.solution / "solve.sh").is_file():
+        raise SandboxError(f"wanted solution/solve.sh; found none; write one into {task.folder}")
     outcome = await sandbox.run(
         Command(
             argv=["bash", "/solution/solve.sh"],

@@ -41,6 +41,8 @@ def read_dockerfile(file: Path, workdir: str | None) -> Recipe:
                 here /= _plain(file, number, rest)
                 recipe.workdir = str(here)
             case "COPY" | "ADD":
+                if "<<" in rest:
+                    raise _fault(file, number, "COPY of files", "a here-document")
                 copies.append((number, rest, here))
             case "RUN" | "ENV" | "ARG" | "USER" | "VOLUME" | "HEALTHCHECK" | "ONBUILD" as other:
                 recipe.notes.append(f"{file.name} line {number}: {other} is not run locally")
@@ -80,8 +82,6 @@ def _text(file: Path) -> str:
 
 
 def _copy(recipe: Recipe, file: Path, number: int, rest: str, here: PurePosixPath) -> None:
-    if "<<" in rest:
-        raise _fault(file, number, "COPY of files", "a here-document")
     if "--from=" in rest or re.search(r"https?://|git@", rest):
         recipe.notes.append(f"{file.name} line {number}: a COPY from elsewhere is not made locally")
         return

@@ -14,7 +14,7 @@ from opengyre.core.records import Verdict
 from opengyre.sandbox.base import Bind, Command, Outcome, Sandbox
 from opengyre.tasks.base import Task
 from opengyre.tasks.reward import read_plain, read_reward
-from opengyre.tasks.workspace import ANY_SIZE, DEFAULT_BYTES, discard, preserve
+from opengyre.tasks.workspace import ANY_SIZE, DEFAULT_BYTES, discard, snapshot
 
 UNSCORED = {
     Ending.NEVER_STARTED: VerdictKind.INFRASTRUCTURE_FAILURE,
@@ -50,11 +50,11 @@ async def evaluate(  # noqa: PLR0913 — the seventh has a default
     if ending in UNSCORED:
         return Verdict(kind=UNSCORED[ending], ending=ending)
     assert attempts >= 1
-    snapshot = scratch / "snapshot"
+    kept = scratch / "snapshot"
     await discard(scratch)
     try:
-        await preserve(workspace, snapshot, max_bytes)
-        return await _score_in_budget(task, snapshot, sandbox, ending, attempts)
+        await snapshot(task, workspace, kept, max_bytes)
+        return await _score_in_budget(task, kept, sandbox, ending, attempts)
     except SandboxError as error:
         return Verdict(kind=VerdictKind.INFRASTRUCTURE_FAILURE, ending=ending, detail=str(error))
     finally:
@@ -62,13 +62,13 @@ async def evaluate(  # noqa: PLR0913 — the seventh has a default
 
 
 async def _score_in_budget(
-    task: Task, snapshot: Path, sandbox: Sandbox, ending: Ending, attempts: int
+    task: Task, kept: Path, sandbox: Sandbox, ending: Ending, attempts: int
 ) -> Verdict:
     faults: list[str] = []
     for number in range(1, attempts + 1):
-        attempt = snapshot.with_name(f"attempt-{number}")
+        attempt = kept.with_name(f"attempt-{number}")
         try:
-            return await _score(task, snapshot, sandbox, attempt, ending)
+            return await _score(task, kept, sandbox, attempt, ending)
         except (EvaluatorError, SandboxError) as error:
             faults.append(f"attempt {number}: {error}")
         finally:
@@ -77,14 +77,14 @@ async def _score_in_budget(
 
 
 async def _score(
-    task: Task, snapshot: Path, sandbox: Sandbox, attempt: Path, ending: Ending
+    task: Task, kept: Path, sandbox: Sandbox, attempt: Path, ending: Ending
 ) -> Verdict:
     """One try. Raises EvaluatorError, SandboxError."""
     logs = attempt / "logs"
     for name in LOG_FOLDERS:
         (logs / name).mkdir(parents=True)
     canary = await _canary_script(task, sandbox, attempt)
-    await preserve(snapshot, attempt / "workspace", ANY_SIZE)
+    await snapshot(task, kept, attempt / "workspace", ANY_SIZE)
     command = _command(task, "test.sh", attempt / "workspace", logs)
     outcome = await sandbox.run(command)
     if outcome.timed_out:

@@ -50,11 +50,13 @@ def read_plain(file: Path) -> str | None:
         return None
     except OSError as error:
         raise EvaluatorError(f"wanted a plain file {file.name}; found {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as stream:
+    try:
         seen = os.fstat(descriptor)
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > MOST_BYTES:
             raise EvaluatorError(f"wanted a small plain file {file.name}; found something else")
-        return stream.read(MOST_BYTES).decode(errors="replace")
+        return os.read(descriptor, MOST_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def _from_json(content: str) -> Reward:

@@ -36,7 +36,7 @@ class Skill:
     """It looks at the workspace before it acts; otherwise it guesses what it would have seen."""
     acts_after_reading: float = 0.5
     """Having looked, it does the job; otherwise it looks once more or says that it is done."""
-    acts_on_a_guess: float = 0.6
+    acts_on_a_guess: float = 0.4
     """Not having looked, it acts; otherwise it says at once that it is done."""
     does_it_all: float = 0.75
     """It does every part of a job that has parts; otherwise the first part only."""
@@ -86,6 +86,8 @@ class Family:
     """A numbered space of puzzles."""
 
     name: str
+    about: str
+    """One line for people."""
     space: int
     """Puzzles are numbered from 0 to space - 1."""
     puzzle: Callable[[int], Puzzle] = field(repr=False)

@@ -23,6 +23,11 @@ SPARSE = 10
 """Below a tenth of the space, a split is surely large enough and need not be counted."""
 
 
+def families() -> dict[str, str]:
+    """Name -> what it is about."""
+    return {name: family.about for name, family in FAMILIES.items()}
+
+
 def split_of(family: str, puzzle: Puzzle) -> Split:
     """The split that this puzzle belongs to, for ever."""
     digest = hashlib.sha256(f"split:{family}:{puzzle.key()}".encode()).digest()

@@ -95,4 +95,4 @@ def _test(path: str, text: str, gone: str = "") -> dict[str, Json]:
 
 
 SIZES = (len(COUPLES), len(FOLDERS))
-FAMILY = Family("rename", math.prod(SIZES), Rename.numbered)
+FAMILY = Family("rename", "move two files into a folder", math.prod(SIZES), Rename.numbered)

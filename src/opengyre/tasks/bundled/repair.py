@@ -146,4 +146,6 @@ def _test(path: str, name: str, cases: list[tuple[int, int, int]]) -> dict[str, 
 
 
 SIZES = (len(STEMS), len(FUNCTIONS), len(PAIRS), len(WRONG))
-FAMILY = Family("repair", math.prod(SIZES), Repair.numbered)
+FAMILY = Family(
+    "repair", "mend the wrong operator in a short Python file", math.prod(SIZES), Repair.numbered
+)

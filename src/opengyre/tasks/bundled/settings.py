@@ -94,4 +94,6 @@ class Setting:
 
 
 SIZES = (len(STEMS), len(KEYS), len(VALUES))
-FAMILY = Family("settings", math.prod(SIZES), Setting.numbered)
+FAMILY = Family(
+    "settings", "give one key of an ini file a new value", math.prod(SIZES), Setting.numbered
+)

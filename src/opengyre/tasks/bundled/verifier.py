@@ -1,46 +1,44 @@
 """Scores a workspace by fail-to-pass times pass-to-pass; copied into each bundled task as tests/check.py.
 
 Invariant: the agent's code never runs in the process that knows the answers. It runs in a child
-that was forked before the answers were read and that may open no file and start no process, so it
-can neither look at /tests nor write a reward; it sends values back and the parent compares them.
+that was forked before the answers were read and that may open no file, so it can neither look at
+/tests nor write a reward; it sends values back and the parent compares them.
 
 Run in the workspace as `python3 -I -S -B check.py LOGS`, standard library only. Kinds of test in
 expected.json, all with "id", "kind" and "path" (a regular file of the workspace):
-function (name, calls = [[arguments, value], …]), settings (values = {key: text}), keys (keys =
-sorted list: no others), file (text; gone = a path that must not exist, or "").
+function (name, calls = [[arguments, value], …], all integers), settings (values = {key: text}),
+keys (keys: these and no others), file (text; gone = a path that must not exist, or "").
+
+It runs thousands of times: what it imports is there once Python runs. The modules json, signal and
+pathlib alone would triple its time.
 """
-# pathlib would be a fifth of the time of a run.
 # ruff: noqa: PTH100, PTH105, PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import signal
+import select
 import stat
 import sys
 
 TYPE_CHECKING = False
-"""The module typing would be a fifth of the time of a run."""
 if TYPE_CHECKING:
-    from types import FrameType
     from typing import Any
 
-FILE_BYTES = 65536
-"""A bundled file has some hundred bytes; anything near this is not an answer."""
-ANSWER_BYTES = 65536
-"""Likewise for what the agent's code sends back."""
+FILE_BYTES = 32768
+"""A bundled file has some hundred bytes; anything near this is not an answer. Fits a pipe."""
 CODE_SECONDS = 5
 """For the agent's code: it adds two numbers."""
 CODE_MEMORY = 256 * 1024 * 1024
 """Room for what it adds, not for breaking the machine."""
-CANARY = ("def canary(a, b):\n    return a + b\n", [["canary", [2, 3]]], [5])
+CANARY = ("def canary(a, b):\n    return a + b\n", [("canary", [2, 3])], ["5"])
 """Code of ours, its calls and their values: if this fails, the fault is not the agent's."""
+KILL = 9
 
 
 class CodeRunner:
-    """A child that waits for one program, runs it and answers with the values of its calls."""
+    """A child that runs the canary, then waits for one program and answers with its values."""
 
     def __init__(self) -> None:
         take, self._give = os.pipe()
@@ -49,75 +47,76 @@ class CodeRunner:
         if self._child == 0:
             os.close(self._give)
             os.close(self._take)
-            run_agent_code(take, give)
+            live_in_child(take, give)
         os.close(take)
         os.close(give)
 
-    def values(self, source: str, calls: list[Any]) -> list[Any]:
-        """Values of calls ([name, arguments]); None for what failed, all None if the child died."""
-        signal.signal(signal.SIGALRM, out_of_time)
-        signal.alarm(CODE_SECONDS)
+    def values(self) -> list[str]:
+        """What the next run gave, as texts; nothing if it died, broke or took too long."""
+        ready, _, _ = select.select([self._take], [], [], CODE_SECONDS)
+        answer = os.read(self._take, FILE_BYTES) if ready else b""
+        return answer.decode(errors="replace").split(" ")
+
+    def ask(self, source: str, calls: list[Any]) -> list[str]:
+        """Values of calls ((name, arguments)) of a program."""
+        lines = [f"{name} {' '.join(map(str, arguments))}" for name, arguments in calls]
         try:
-            write_all(self._give, json.dumps([source, calls]).encode())
+            os.write(self._give, f"{';'.join(lines)}\n{source}".encode())
             os.close(self._give)
-            answer = json.loads(read_all(self._take, ANSWER_BYTES))
-        except (OSError, ValueError, RecursionError):
-            answer = None
-        signal.alarm(0)
-        self.close()
-        good = isinstance(answer, list) and len(answer) == len(calls)
-        return answer if good else [None] * len(calls)
+        except BrokenPipeError:
+            return []
+        return self.values()
 
     def close(self) -> None:
         """Kill the child and wait for it."""
-        os.kill(self._child, signal.SIGKILL)
+        os.kill(self._child, KILL)
         os.waitpid(self._child, 0)
 
 
-def out_of_time(_number: int, _frame: FrameType | None) -> None:
-    """Ends the wait for an answer."""
-    raise TimeoutError
-
-
-def run_agent_code(take: int, give: int) -> None:
-    """The child's whole life."""
-    source, calls = json.loads(read_all(take, 2 * FILE_BYTES))
-    os.dup2(give, 1)
-    os.closerange(2, 256)
-    resource.setrlimit(resource.RLIMIT_CPU, (CODE_SECONDS, CODE_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (CODE_MEMORY, CODE_MEMORY))
-    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-    sys.stdout = sys.stderr = None
-    names: dict[str, Any] = {"__name__": "agent"}
-    answer = []
+def live_in_child(take: int, give: int) -> None:
+    """The child's whole life. The answer goes out in one piece, so that one read gets all of it."""
+    os.closerange(0, 3)
+    for limit, most in (
+        (resource.RLIMIT_CPU, CODE_SECONDS),
+        (resource.RLIMIT_AS, CODE_MEMORY),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+    sys.stdin = sys.stdout = sys.stderr = None
     try:
-        exec(compile(source, "agent", "exec"), names)  # noqa: S102 — what this process is for
-        answer = [one_value(names, name, arguments) for name, arguments in calls]
-        os.write(1, json.dumps(answer).encode())
+        source, calls, _ = CANARY
+        os.write(give, run(source, calls))
+        head, _, source = read_all(take).decode(errors="replace").partition("\n")
+        calls = [
+            (name, [int(a) for a in rest])
+            for name, *rest in (c.split(" ") for c in head.split(";"))
+        ]
+        os.write(give, run(source, calls))
     finally:
         os._exit(0)
 
 
-def one_value(names: dict[str, Any], name: str, arguments: list[Any]) -> int | None:
-    """The call's value if it is an int."""
+def run(source: str, calls: list[tuple[str, list[int]]]) -> bytes:
+    """The program's values; "-" for what failed or is no integer."""
+    names: dict[str, Any] = {"__name__": "agent"}
+    exec(compile(source, "agent", "exec"), names)  # noqa: S102 — what this process is for
+    return " ".join(one_value(names, name, arguments) for name, arguments in calls).encode()
+
+
+def one_value(names: dict[str, Any], name: str, arguments: list[int]) -> str:
+    """The call's value as text."""
     try:
         value = names[name](*arguments)
     except Exception:  # noqa: BLE001 — the agent's code may raise anything
-        return None
-    return value if type(value) is int else None
+        return "-"
+    return str(value) if type(value) is int else "-"
 
 
-def write_all(descriptor: int, content: bytes) -> None:
-    """All of content."""
-    while content:
-        content = content[os.write(descriptor, content) :]
-
-
-def read_all(descriptor: int, limit: int) -> bytes:
-    """To the end or the limit."""
+def read_all(descriptor: int) -> bytes:
+    """To the end or to one byte past the limit."""
     content = b""
-    while len(content) <= limit and (more := os.read(descriptor, 65536)):
+    while len(content) <= 2 * FILE_BYTES and (more := os.read(descriptor, 65536)):
         content += more
     return content
 
@@ -132,7 +131,7 @@ def text_of(path: str) -> str | None:
         seen = os.fstat(descriptor)
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > FILE_BYTES:
             return None
-        return read_all(descriptor, FILE_BYTES).decode(errors="replace")
+        return read_all(descriptor).decode(errors="replace")
     finally:
         os.close(descriptor)
 
@@ -168,11 +167,13 @@ def passes(test: dict[str, Any]) -> bool:
 
 def code_results(tests: list[Any], runner: CodeRunner) -> dict[str, Any]:
     """Test id -> passed, for all function tests; they share one file and one run of it."""
-    calls = [[t["name"], arguments] for t in tests for arguments, _ in t["calls"]]
+    calls = [(t["name"], arguments) for t in tests for arguments, _ in t["calls"]]
     source = text_of(tests[0]["path"])
-    values = iter([None] * len(calls) if source is None else runner.values(source, calls))
+    found = [] if source is None else runner.ask(source, calls)
+    values = iter(found if len(found) == len(calls) else ["-"] * len(calls))
     return {
-        t["id"]: [next(values) for _ in t["calls"]] == [v for _, v in t["calls"]] for t in tests
+        t["id"]: [next(values) for _ in t["calls"]] == [str(v) for _, v in t["calls"]]
+        for t in tests
     }
 
 
@@ -181,30 +182,36 @@ def share(tests: list[Any], passed: dict[str, Any]) -> float:
     return sum(bool(passed[test["id"]]) for test in tests) / len(tests)
 
 
-def write(folder: str, name: str, content: dict[str, Any]) -> None:
+def write(folder: str, name: str, content: str) -> None:
     """In one step, over whatever may lie there."""
     path = os.path.join(folder, name)
     with open(path + ".new", "x") as file:
-        json.dump(content, file)
+        file.write(content)
     os.replace(path + ".new", path)
+
+
+def expectations() -> dict[str, Any]:
+    """expected.json, which holds only what JSON and Python write alike."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(folder, "expected.json")) as file:
+        found = eval(file.read(), {"__builtins__": {}})  # noqa: S307 — our own file
+    assert isinstance(found, dict)
+    return found
 
 
 def main(logs: str) -> None:
     """Canary first, then the workspace."""
-    source, calls, values = CANARY
-    write(logs, "canary.json", {"ok": CodeRunner().values(source, calls) == values})
     runner = CodeRunner()
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "expected.json")) as file:
-        expected = json.load(file)
+    sound = runner.values() == CANARY[2]
+    write(logs, "canary.json", '{"ok": %s}' % ("true" if sound else "false"))
+    expected = expectations()
     tests = expected["f2p"] + expected["p2p"]
-    code = [test for test in tests if test["kind"] == "function"]
     passed = {t["id"]: passes(t) for t in tests if t["kind"] != "function"}
-    if code:
-        passed |= code_results(code, runner)
-    else:
-        runner.close()
+    code = [test for test in tests if test["kind"] == "function"]
+    passed |= code_results(code, runner) if code else {}
+    runner.close()
     f2p, p2p = share(expected["f2p"], passed), share(expected["p2p"], passed)
-    write(logs, "reward.json", {"reward": f2p * p2p, "f2p": f2p, "p2p": p2p})
+    write(logs, "reward.json", f'{{"reward": {f2p * p2p}, "f2p": {f2p}, "p2p": {p2p}}}\n')
 
 
 if __name__ == "__main__":
