@@ -46,9 +46,6 @@ class TokenChunk(Struct, frozen=True, kw_only=True):
     moves_with_kv: int = 0
     moves_recomputed: int = 0
     """Moves of the call to another cell since the chunk before. Set by cluster."""
-    moves_with_kv: int = 0
-    moves_recomputed: int = 0
-    """Moves of the call to another cell since its last chunk, by what became of its KV cache."""
 
 
 class VersionSpan(Struct, frozen=True):
