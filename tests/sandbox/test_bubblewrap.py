@@ -151,3 +151,23 @@ def bare_sandbox() -> Bubblewrap:
     bwrap = find_bwrap()
     assert bwrap is not None
     return Bubblewrap(bwrap, 128 << 20, 48, WallClock(), Controllers(None, None, 2))
+
+
+async def test_executions_at_once_see_nothing_of_each_other(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    async def one(name: str) -> bytes:
+        (tmp_path / name).mkdir()
+        text = f"echo {name} > mine; sleep 0.3; ls /app /tmp; ps -e 2>/dev/null | grep -c sleep"
+        return (await sandbox.run(shell(text, tmp_path / name))).stdout
+
+    seen = await asyncio.gather(*(one(f"w{index}") for index in range(4)))
+    assert len(set(seen)) == 1
+    assert [(tmp_path / f"w{i}/mine").read_text() for i in range(4)] == [
+        f"w{i}\n" for i in range(4)
+    ]
+
+
+async def test_no_file_of_ours_is_left_open_inside(script: Script) -> None:
+    outcome = await script("ls /proc/$$/fd")
+    assert outcome.stdout.split() == [b"0", b"1", b"2"]

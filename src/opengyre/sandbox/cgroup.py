@@ -5,12 +5,16 @@ its limit falls to rlimits: no process file is listed for it.
 """
 
 import itertools
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from opengyre.core.errors import SandboxError
+
+log = logging.getLogger(__name__)
 _counter = itertools.count(1)
 
 
@@ -64,21 +68,35 @@ def find_controllers(
 
 @contextmanager
 def grouped(controllers: Controllers, memory_bytes: int, processes: int) -> Iterator[Group]:
-    """A group with these limits for the length of the block; all its processes must end in it."""
+    """A group with these limits for the length of the block; all its processes must end in it.
+
+    Raises SandboxError when the kernel refuses the group.
+    """
     name = f"opengyre-{os.getpid()}-{next(_counter)}"
     parents = (controllers.memory, controllers.pids)
     memory, pids = (parent / name if parent is not None else None for parent in parents)
     folders = list(dict.fromkeys(f for f in (memory, pids) if f is not None))
     made: list[Path] = []
     try:
-        for folder in folders:
-            folder.mkdir()
-            made.append(folder)
-        _limit(memory, pids, controllers.version, memory_bytes, processes)
+        try:
+            for folder in folders:
+                folder.mkdir()
+                made.append(folder)
+            _limit(memory, pids, controllers.version, memory_bytes, processes)
+        except OSError as error:
+            raise SandboxError(f"could not make the control group {name}: {error}") from error
         yield Group(memory, pids, controllers.version)
     finally:
         for folder in made:
-            folder.rmdir()
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError as error:
+        # An empty group costs nothing; an execution's outcome must not be lost to it.
+        log.warning("the control group %s stays behind: %s", folder, error)
 
 
 def _limit(
