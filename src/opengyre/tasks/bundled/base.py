@@ -32,13 +32,13 @@ class Skill:
     reinforcement can sharpen them; the defaults give a pass rate of 20 to 30%.
     """
 
-    reads: float = 0.4
+    reads: float = 0.35
     """It looks at the workspace before it acts; otherwise it guesses what it would have seen."""
     acts_after_reading: float = 0.5
     """Having looked, it does the job; otherwise it looks once more or says that it is done."""
     acts_on_a_guess: float = 0.4
     """Not having looked, it acts; otherwise it says at once that it is done."""
-    does_it_all: float = 0.75
+    does_it_all: float = 0.8
     """It does every part of a job that has parts; otherwise the first part only."""
     looks_twice: float = 0.15
     """Having looked and not acting, it looks again before it stops."""
@@ -121,7 +121,9 @@ def act_or_stop(
 ) -> list[Action]:
     """The plot that all families share: look or guess, then act or stop.
 
-    looks are equivalent ways to look; act gives the command for a truth or a guess.
+    looks are equivalent ways to look, none of which Claude Code takes for a read (as it does a lone
+    cat, head or grep): after one it adds a note to the result of the command that changes the file.
+    act gives the command for a truth or a guess.
     """
     actions: list[Action] = []
     knows = rng.random() < skill.reads
