@@ -66,8 +66,16 @@ class World:
     """Runs one schedule. log holds every (event, now, decisions)."""
 
     def __init__(
-        self, plan: SchedulePlan, policy: PolicyName, carried: tuple[CarriedGroup, ...] = ()
+        self,
+        plan: SchedulePlan,
+        policy: PolicyName,
+        carried: tuple[CarriedGroup, ...] = (),
+        *,
+        bounded: bool = True,
+        prefix: str = "g",
     ) -> None:
+        self.prefix = prefix
+        self.bounded = bounded
         self.plan, self.policy = plan, policy
         self.scheduler = make_scheduler(plan, policy)
         self.log: list[tuple[Event, float, list[Decision]]] = []
@@ -120,8 +128,10 @@ class World:
 
     def actions(self) -> list[Action]:
         """Everything that can happen next, apart from losses. Empty only when the world is stuck."""
-        if self.finished:
-            return []
+        return [] if self.finished else self.answers() + self.work()
+
+    def answers(self) -> list[Action]:
+        """What carries out a decision."""
         found: list[Action] = [
             partial(self._switched, cell, role) for cell, role in sorted(self.targets.items())
         ]
@@ -133,9 +143,10 @@ class World:
             found.append(self._step_done)
         if self.publishing is not None and self.roles[0] is not LOST:
             found.append(self._published)
-        return found + self._work()
+        return found
 
-    def _work(self) -> list[Action]:
+    def work(self) -> list[Action]:
+        """What executions do by themselves, those of the newest group last."""
         found: list[Action] = []
         serving = not self.paused and self.capacity > 0
         for name, group in self.groups.items():
@@ -171,7 +182,7 @@ class World:
     def _make_group(self) -> None:
         self.to_make -= 1
         self.made += 1
-        name = f"v{self.version}-g{self.made}"
+        name = f"{self.prefix}{self.made}"
         queued = [f"{name}-e{i}" for i in range(self.plan.group_size)]
         self.groups[name] = Group(self.version, queued)
         self.tell(GroupDispatched(name, self.version))
@@ -191,7 +202,9 @@ class World:
     def _step_done(self) -> None:
         for name in self.admitted:
             age = self.version - self.groups.pop(name).version
-            assert age <= self.plan.staleness_bound, f"{name} is {age} versions old"
+            assert not self.bounded or age <= self.plan.staleness_bound, (
+                f"{name} is {age} versions old"
+            )
             self.consumed.append(name)
         self.admitted, self.closed = [], False
         self.step += 1
@@ -317,6 +330,11 @@ class World:
                 continue
             assert actions, f"stuck: {self.roles}, w = {self.waterlevel}"
             actions[pick(len(actions))]()
+
+    def drain_newest_first(self) -> None:
+        """Decisions are carried out at once, and old groups end only when nothing else can."""
+        while not self.finished:
+            (self.answers() or self.work()[-1:])[0]()
 
     def replayed(self) -> list[list[Decision]]:
         """What a fresh scheduler decides on the same events."""

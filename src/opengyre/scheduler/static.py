@@ -6,7 +6,7 @@ Invariant: a cell is switched only to take its side: at Begin, and when it comes
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 from opengyre.scheduler.base import Decision, SchedulePlan
-from opengyre.scheduler.state import State
+from opengyre.scheduler.state import Phase, State
 
 
 class StaticSplit:
@@ -24,6 +24,8 @@ class StaticSplit:
 
     def arrange(self, state: State) -> list[Decision]:
         """Send the cells of the training side there."""
+        if state.phase is Phase.DONE:
+            return []
         return [
             state.order_switch(cell, CellRole.TRAINING)
             for cell in state.cells.having(CellRole.ROLLOUT)

@@ -1,0 +1,74 @@
+"""A run that stops anywhere goes on with its outstanding groups, and the bound holds across."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opengyre.config.run import PolicyName
+from opengyre.scheduler.base import CarriedGroup, DispatchGroups, Finish, SchedulePlan
+from tests.scheduler.strategies import POLICIES, plans
+from tests.scheduler.world import World
+
+
+@given(
+    plan=plans(), policy=st.sampled_from(POLICIES), moves=st.integers(0, 150), seed=st.integers()
+)
+@settings(max_examples=60, deadline=None)
+def test_a_run_that_stops_anywhere_consumes_each_group_once_in_all(
+    plan: SchedulePlan, policy: PolicyName, moves: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    first = World(plan, policy)
+    for _ in range(moves):
+        actions = first.actions()
+        if actions:
+            rng.choice(actions)()
+    rest = replace(plan, first_step=first.step, first_version=first.version)
+    second = World(rest, policy, carried=first.outstanding(), prefix="h")
+    second.drain(rng.randrange)
+    consumed = first.consumed + second.consumed
+    needed = plan.total_steps * plan.groups_per_step
+    assert len(consumed) == needed
+    assert set(first.groups) <= set(second.consumed)
+    assert first.made + second.made == needed
+
+
+PLAN = SchedulePlan(
+    cells=(2, 2),
+    group_size=2,
+    groups_per_step=1,
+    steps_per_burst=2,
+    staleness_steps=1,
+    total_steps=6,
+    first_step=2,
+    first_version=1,
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_groups_past_the_bound_are_taken_first_and_do_not_stop_the_run(policy: PolicyName) -> None:
+    plan = replace(PLAN, first_step=4, first_version=9, total_steps=8)
+    world = World(plan, policy, (CarriedGroup("old", 1, ready=False),), bounded=False)
+    world.drain_newest_first()
+    assert world.consumed.index("old") < 2
+
+
+def test_a_resume_counts_the_members_that_ended() -> None:
+    carried = (CarriedGroup("a", 0, ready=True), CarriedGroup("b", 1, ready=False, ended=1))
+    world = World(PLAN, "elastic", carried)
+    assert world.decided(DispatchGroups) == [DispatchGroups(1)]
+    assert world.scheduler.state.counters == (6, 3, 3)
+
+
+def test_more_carried_groups_than_wanted_dispatch_nothing() -> None:
+    carried = tuple(CarriedGroup(f"g{i}", 1, ready=True) for i in range(4))
+    assert World(PLAN, "elastic", carried).decided(DispatchGroups) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_run_that_was_over_finishes_at_once(policy: PolicyName) -> None:
+    world = World(replace(PLAN, first_step=6, first_version=3), policy)
+    assert world.log[0][2] == [Finish()]

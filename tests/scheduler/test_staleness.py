@@ -1,0 +1,74 @@
+"""The staleness bound: kept by construction, reached, and equal under every policy."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opengyre.scheduler.base import SchedulePlan
+from opengyre.scheduler.staleness import Slots, Spread, Staleness, holds, newest_allowed, summarise
+from tests.scheduler.strategies import POLICIES
+from tests.scheduler.world import World
+
+
+@given(mu=st.integers(1, 3), phi=st.integers(0, 4), b=st.integers(1, 2), roomy=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_when_old_groups_hang_every_policy_waits_for_them_at_the_bound(
+    mu: int, phi: int, b: int, roomy: bool
+) -> None:
+    plan = SchedulePlan(
+        cells=(2, 2),
+        standalone_capacity=200 if roomy else 0,
+        group_size=2,
+        groups_per_step=b,
+        steps_per_burst=mu,
+        staleness_steps=phi,
+        total_steps=6 * mu + 1,
+    )
+    summaries = []
+    for policy in POLICIES:
+        world = World(plan, policy)
+        world.drain_newest_first()
+        summaries.append(world.scheduler.state.staleness_summary())
+    assert all(one.versions.max <= plan.staleness_bound for one in summaries)
+    assert not phi or not roomy or summaries[0].versions.max == plan.staleness_bound
+    if roomy:
+        assert summaries[0] == summaries[1] == summaries[2]
+
+
+@given(
+    waiting=st.lists(st.integers(0, 5), max_size=12),
+    bound=st.integers(1, 4),
+    now=st.integers(1, 6),
+    per_burst=st.integers(1, 4),
+    later=st.integers(0, 12),
+)
+def test_taking_an_allowed_group_keeps_every_other_group_within_the_bound(
+    waiting: list[int], bound: int, now: int, per_burst: int, later: int
+) -> None:
+    slots = Slots(now, per_burst, now + later)
+    if not holds(waiting, 5, bound, slots):
+        return
+    after = Slots(now - 1, per_burst, now + later - 1)
+    newest = newest_allowed(waiting, 5, bound, slots)
+    for version in set(waiting):
+        rest = waiting.copy()
+        rest.remove(version)
+        assert (version <= newest) <= holds(rest, 5, bound, after)
+
+
+def test_a_group_that_is_not_allowed_would_break_the_bound() -> None:
+    slots = Slots(now=2, per_burst=2, total=10)
+    waiting = [3, 3, 5]
+    assert newest_allowed(waiting, 5, 2, slots) == 3
+    assert not holds([3, 3], 5, 2, Slots(now=1, per_burst=2, total=9))
+
+
+def test_the_summary_has_mean_nearest_rank_p95_and_maximum() -> None:
+    seen = [Staleness(versions=i % 2, steps=i) for i in range(1, 21)]
+    summary = summarise(seen)
+    assert summary.groups == 20
+    assert summary.versions == Spread(0.5, 1, 1)
+    assert summary.steps == Spread(10.5, 19, 20)
+
+
+def test_the_summary_of_nothing_is_zero() -> None:
+    assert summarise([]).steps == Spread(0.0, 0, 0)

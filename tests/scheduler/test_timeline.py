@@ -1,0 +1,259 @@
+"""Worked timelines with two cells of two executions, groups of two, one group a step."""
+
+from dataclasses import replace
+
+import pytest
+
+from opengyre.core.errors import UserError
+from opengyre.core.reasons import CellRole
+from opengyre.scheduler.base import (
+    AdmitGroup,
+    Begin,
+    CellLost,
+    CellReturned,
+    CloseStep,
+    Decision,
+    DispatchGroups,
+    Event,
+    ExecutionEnded,
+    ExecutionStarted,
+    Finish,
+    GroupDispatched,
+    GroupReady,
+    PauseRollout,
+    Published,
+    PublishWeights,
+    RestartCore,
+    ResumeRollout,
+    SchedulePlan,
+    StepDone,
+    SwitchCell,
+    Switched,
+)
+from opengyre.scheduler.factory import make_scheduler
+from opengyre.scheduler.scheduler import Scheduler
+
+ROLLOUT, TRAINING = CellRole.ROLLOUT, CellRole.TRAINING
+
+PLAN = SchedulePlan(
+    cells=(2, 2),
+    group_size=2,
+    groups_per_step=1,
+    steps_per_burst=1,
+    staleness_steps=1,
+    total_steps=2,
+)
+
+OPENING: list[tuple[Event, list[Decision]]] = [
+    (Begin(), [DispatchGroups(2)]),
+    (GroupDispatched("a", 0), []),
+    (GroupDispatched("b", 0), []),
+    (ExecutionStarted("a0", "a"), []),
+    (ExecutionStarted("a1", "a"), []),
+    (ExecutionStarted("b0", "b"), []),
+    (ExecutionStarted("b1", "b"), []),
+    (ExecutionEnded("a1", "a"), []),
+    (ExecutionEnded("a0", "a"), []),
+]
+"""Four live executions fill both cells; then two end."""
+
+A_IS_TRAINED: list[tuple[Event, list[Decision]]] = [
+    *OPENING,
+    (GroupReady("a"), [SwitchCell(0, TRAINING), AdmitGroup("a", 0), CloseStep(0, ("a",))]),
+    (Switched(0, TRAINING), []),
+]
+"""b's executions fit the satellite, so the core joins training (elastic)."""
+
+
+def play(scheduler: Scheduler, timeline: list[tuple[Event, list[Decision]]]) -> None:
+    for event, wanted in timeline:
+        assert scheduler.decide(event, scheduler.state.now + 1.0) == wanted, event
+        scheduler.state.check()
+
+
+def test_elastic_core_trains_while_the_satellite_serves_and_returns_after_the_burst() -> None:
+    scheduler = make_scheduler(replace(PLAN, total_steps=3), "elastic")
+    play(
+        scheduler,
+        [
+            *A_IS_TRAINED,
+            (StepDone(0), [PublishWeights(1)]),
+            (Published(1), [SwitchCell(0, ROLLOUT), DispatchGroups(1)]),
+            (Switched(0, ROLLOUT), []),
+        ],
+    )
+    assert scheduler.state.waterlevel == 4
+    assert scheduler.state.rollout_capacity == 4
+
+
+def test_elastic_core_stays_when_the_next_batch_is_ready_and_the_rest_covers_the_new_work() -> None:
+    play(
+        make_scheduler(replace(PLAN, total_steps=3), "elastic"),
+        [
+            *A_IS_TRAINED,
+            (ExecutionEnded("b0", "b"), []),
+            (ExecutionEnded("b1", "b"), [SwitchCell(1, TRAINING)]),
+            (Switched(1, TRAINING), []),
+            (GroupReady("b"), []),
+            (StepDone(0), [PublishWeights(1)]),
+            (
+                Published(1),
+                [
+                    SwitchCell(1, ROLLOUT),
+                    DispatchGroups(1),
+                    AdmitGroup("b", 1),
+                    CloseStep(1, ("b",)),
+                ],
+            ),
+        ],
+    )
+
+
+def test_elastic_returns_every_cell_before_it_finishes() -> None:
+    play(
+        make_scheduler(PLAN, "elastic"),
+        [
+            *A_IS_TRAINED,
+            (ExecutionEnded("b0", "b"), []),
+            (ExecutionEnded("b1", "b"), [SwitchCell(1, TRAINING)]),
+            (StepDone(0), [PublishWeights(1)]),
+            (Published(1), [SwitchCell(0, ROLLOUT)]),
+            (Switched(1, TRAINING), [SwitchCell(1, ROLLOUT)]),
+            (Switched(0, ROLLOUT), []),
+            (Switched(1, ROLLOUT), []),
+            (GroupReady("b"), [SwitchCell(0, TRAINING), AdmitGroup("b", 1), CloseStep(1, ("b",))]),
+            (Switched(0, TRAINING), [SwitchCell(1, TRAINING)]),
+            (Switched(1, TRAINING), []),
+            (StepDone(1), [PublishWeights(2)]),
+            (Published(2), [SwitchCell(0, ROLLOUT), SwitchCell(1, ROLLOUT)]),
+            (Switched(1, ROLLOUT), []),
+            (Switched(0, ROLLOUT), [Finish()]),
+            (CellLost(1), []),
+        ],
+    )
+
+
+def test_elastic_core_serves_when_the_last_rollout_cell_dies_and_trains_when_work_is_done() -> None:
+    play(
+        make_scheduler(PLAN, "elastic"),
+        [
+            *A_IS_TRAINED,
+            (CellLost(1), [SwitchCell(0, ROLLOUT)]),
+            (Switched(0, ROLLOUT), []),
+            (ExecutionEnded("b0", "b"), []),
+            (ExecutionEnded("b1", "b"), [SwitchCell(0, TRAINING)]),
+        ],
+    )
+
+
+def test_a_lost_core_is_restarted_once_and_trains_again_before_any_satellite() -> None:
+    play(
+        make_scheduler(replace(PLAN, cells=(2, 2, 2)), "elastic"),
+        [
+            *A_IS_TRAINED[:-2],
+            (GroupReady("a"), [SwitchCell(0, TRAINING), AdmitGroup("a", 0), CloseStep(0, ("a",))]),
+            (CellLost(0), [RestartCore()]),
+            (CellLost(0), []),
+            (Switched(0, TRAINING), []),
+            (CellReturned(0), [SwitchCell(0, TRAINING)]),
+            (Switched(0, TRAINING), [SwitchCell(1, TRAINING)]),
+        ],
+    )
+
+
+def test_a_switch_that_ends_after_its_burst_is_taken_back() -> None:
+    play(
+        make_scheduler(replace(PLAN, cells=(2, 2, 2), total_steps=3), "elastic"),
+        [
+            *A_IS_TRAINED[:-1],
+            (Switched(0, TRAINING), [SwitchCell(1, TRAINING)]),
+            (StepDone(0), [PublishWeights(1)]),
+            (Published(1), [SwitchCell(0, ROLLOUT), DispatchGroups(1)]),
+            (Switched(1, TRAINING), [SwitchCell(1, ROLLOUT)]),
+        ],
+    )
+
+
+def test_colocate_pauses_trains_on_all_cells_and_resumes_when_the_last_is_back() -> None:
+    play(
+        make_scheduler(replace(PLAN, total_steps=3), "colocate"),
+        [
+            *OPENING,
+            (
+                GroupReady("a"),
+                [
+                    PauseRollout(),
+                    SwitchCell(0, TRAINING),
+                    SwitchCell(1, TRAINING),
+                    AdmitGroup("a", 0),
+                    CloseStep(0, ("a",)),
+                ],
+            ),
+            (Switched(1, TRAINING), []),
+            (Switched(0, TRAINING), []),
+            (StepDone(0), [PublishWeights(1)]),
+            (
+                Published(1),
+                [SwitchCell(0, ROLLOUT), SwitchCell(1, ROLLOUT), DispatchGroups(1)],
+            ),
+            (Switched(0, ROLLOUT), []),
+            (Switched(1, ROLLOUT), [ResumeRollout()]),
+        ],
+    )
+
+
+def test_async_splits_the_cells_once_and_trains_as_groups_complete() -> None:
+    play(
+        make_scheduler(replace(PLAN, total_steps=3), "async"),
+        [
+            (Begin(), [SwitchCell(0, TRAINING), DispatchGroups(2)]),
+            (Switched(0, TRAINING), []),
+            *OPENING[1:],
+            (GroupReady("a"), [AdmitGroup("a", 0), CloseStep(0, ("a",))]),
+            (StepDone(0), [PublishWeights(1)]),
+            (CellLost(0), [RestartCore()]),
+            (CellReturned(0), [SwitchCell(0, TRAINING)]),
+            (Published(1), [DispatchGroups(1)]),
+        ],
+    )
+
+
+def test_the_next_steps_groups_wait_for_the_step_under_way() -> None:
+    play(
+        make_scheduler(replace(PLAN, steps_per_burst=2, staleness_steps=0), "async"),
+        [
+            (Begin(), [SwitchCell(0, TRAINING), DispatchGroups(2)]),
+            *OPENING[1:],
+            (GroupReady("a"), [AdmitGroup("a", 0), CloseStep(0, ("a",))]),
+            (ExecutionEnded("b0", "b"), []),
+            (ExecutionEnded("b1", "b"), []),
+            (GroupReady("b"), []),
+            (StepDone(0), [AdmitGroup("b", 1), CloseStep(1, ("b",))]),
+            (StepDone(1), [PublishWeights(1)]),
+            (Published(1), [Finish()]),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "event",
+    [GroupReady("b"), GroupReady("x"), ExecutionEnded("a0", "a"), StepDone(1), Published(1)],
+)
+def test_an_event_that_contradicts_the_past_is_refused(event: Event) -> None:
+    scheduler = make_scheduler(PLAN, "elastic")
+    play(scheduler, A_IS_TRAINED)
+    with pytest.raises(AssertionError):
+        scheduler.decide(event, 99.0)
+
+
+@pytest.mark.parametrize("training_cells", [0, 2, 3])
+def test_async_refuses_a_split_with_an_empty_side(training_cells: int) -> None:
+    with pytest.raises(UserError, match="both sides"):
+        make_scheduler(replace(PLAN, training_cells=training_cells), "async")
+
+
+def test_a_plan_refuses_counts_that_make_no_sense() -> None:
+    with pytest.raises(UserError, match="group_size of at least 1"):
+        replace(PLAN, group_size=0)
+    with pytest.raises(UserError, match="capacity"):
+        replace(PLAN, cells=(2, 0))
