@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from opengyre.learner.logprobs import target_logprobs
+from opengyre.learner.muon import Muon
 from opengyre.learner.trainer import forward
 from opengyre.model.qwen3 import Qwen3
 from opengyre.tree.pack import PackedTree, pack_sequences
@@ -121,6 +122,6 @@ def _optimisers(
     held = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in held]
     return [
-        (torch.optim.Muon(matrices, lr=settings.matrix_lr, weight_decay=0.0), settings.matrix_lr),
+        (Muon(matrices, lr=settings.matrix_lr), settings.matrix_lr),
         (torch.optim.AdamW(rest, lr=settings.adam_lr, weight_decay=0.0), settings.adam_lr),
     ]

@@ -133,7 +133,10 @@ class Trainer:
         optimiser = self._made_optimiser()
         for key, value in state.items():
             name, _, part = key.rpartition(":")
-            optimiser.state[self._parameters[name]][part] = value.clone()
+            p = self._parameters[name]
+            # AdamW counts steps on the CPU wherever the weights are
+            device = p.device if value.dim() else value.device
+            optimiser.state[p][part] = value.to(device, copy=True)
 
     def _backward(
         self, micro: MicroStep, trajectories: list[Trajectory], nodes: PackedTree
