@@ -106,7 +106,7 @@ class Repair:
         def act(wrong: str) -> str:
             return self._edit(wrong, rng.choice(["", "return "]))
 
-        looks = [f"sed -n p {self.file}", f"sed '' {self.file}"]
+        looks = [f"cat < {self.file}", f"sed '' {self.file}"]
         return act_or_stop(rng, skill, looks, Hunch(self.wrong, WRONG[self.right]), act)
 
     def _expression(self, sign: str) -> str:

@@ -82,7 +82,7 @@ class Setting:
         def act(separator: str) -> str:
             return self._edit(separator, rng.choice(["^", ""]))
 
-        looks = [f"sed -n p {self.file}", f"sed '' {self.file}"]
+        looks = [f"cat < {self.file}", f"sed '' {self.file}"]
         return act_or_stop(rng, skill, looks, Hunch(self.separator, SEPARATORS), act)
 
     def _test(self, test_id: str, values: dict[str, str]) -> dict[str, Json]:
