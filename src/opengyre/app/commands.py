@@ -188,5 +188,3 @@ def write_task_folders(family: str, into: Path, split: str, count: int, seed: in
         raise UserError("--split train or heldout", split, "choose one of them")
     written = write_bundled(family, "train" if split == "train" else "heldout", count, seed, into)
     console.print(f"{len(written)} task folders in {into}")
-
-

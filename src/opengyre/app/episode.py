@@ -184,6 +184,8 @@ class Attempt:
             key=key,
             model="opengyre-policy",
             timeout_s=task.agent_timeout_s or self.shop.config.harness.timeout_s,
+            args=self.shop.config.harness.args,
+            env=self.shop.config.harness.env,
         )
 
     async def _verdict(self, ending: Ending, detail: str) -> Verdict:

@@ -33,7 +33,12 @@ class HeldOut:
     """Runs evaluations over the run's held-out tasks."""
 
     def __init__(
-        self, config: RunConfig, tasks: list[Task], rollouts: Rollouts, history: History, clock: Clock
+        self,
+        config: RunConfig,
+        tasks: list[Task],
+        rollouts: Rollouts,
+        history: History,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._tasks = tasks

@@ -91,7 +91,9 @@ class History:
     async def evaluation(self, name: str, step: int, passed: list[bool]) -> None:
         """A held-out evaluation's result."""
         rate = fmean(passed) if passed else 0.0
-        await self._event("evaluation", name=name, step=float(step), rate=rate, n=float(len(passed)))
+        await self._event(
+            "evaluation", name=name, step=float(step), rate=rate, n=float(len(passed))
+        )
 
     async def step(self, result: StepResult, groups: list[Group], version: int) -> None:
         """An optimiser step and the groups that it consumed, durable together."""

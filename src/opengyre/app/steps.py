@@ -48,9 +48,7 @@ class StepResult:
 class StepRunner:
     """Feeds the training cells."""
 
-    def __init__(
-        self, config: RunConfig, cluster: Cluster, clock: Clock, ids: IdSource
-    ) -> None:
+    def __init__(self, config: RunConfig, cluster: Cluster, clock: Clock, ids: IdSource) -> None:
         self._config = config
         self._cluster = cluster
         self._clock = clock
@@ -71,9 +69,7 @@ class StepRunner:
         open_step.executions += len(samples.samples)
         if not samples.samples:
             return
-        for micro in micro_steps(
-            samples.samples, self._config.cells.token_budget, step, self._ids
-        ):
+        for micro in micro_steps(samples.samples, self._config.cells.token_budget, step, self._ids):
             open_step.micros[micro.micro_id] = micro
             open_step.whole.clear()
             self._queue.put_nowait(micro)

@@ -13,7 +13,9 @@ from opengyre.store.run import RunStore
 from opengyre.tree.ledger import Ledger
 
 
-def write_summary(config: RunConfig, outcome: Outcome, store: RunStore, path: Path) -> dict[str, object]:
+def write_summary(
+    config: RunConfig, outcome: Outcome, store: RunStore, path: Path
+) -> dict[str, object]:
     """Gather, write and return the summary."""
     summary = summarise(config, outcome, store)
     path.write_text(json.dumps(summary, indent=2) + "\n")
@@ -38,7 +40,11 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
         "heldout_pass_before_greedy": rates.get("before-greedy"),
         "heldout_pass_after_greedy": rates.get("after-greedy"),
         "heldout_curve": [
-            {"step": int(float(e.fields["step"])), "name": e.fields["name"], "pass": e.fields["rate"]}
+            {
+                "step": int(float(e.fields["step"])),
+                "name": e.fields["name"],
+                "pass": e.fields["rate"],
+            }
             for e in store.events("evaluation")
         ],
         "training_pass_by_step": [round(row.pass_rate, 4) for row in steps],
@@ -64,9 +70,7 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
 
 def ledger_of(store: RunStore) -> dict[str, object]:
     """The sum of all executions' ledgers."""
-    total = Ledger()
-    for ledger in store.ledgers().values():
-        total.add(ledger)
+    total = ledger_total(store)
     return {
         "sampled": total.sampled,
         "trained": total.trained,
@@ -78,14 +82,20 @@ def ledger_of(store: RunStore) -> dict[str, object]:
     }
 
 
+def ledger_total(store: RunStore) -> Ledger:
+    """All executions' ledgers as one."""
+    total = Ledger()
+    for ledger in store.ledgers().values():
+        total.add(ledger)
+    return total
+
+
 def switches_by_burst(store: RunStore) -> list[int]:
     """Moves to training before each publication."""
     published = [event.at for event in store.events("published")]
     at = [event.at for event in store.events("switch")]
     edges = [float("-inf"), *published]
-    return [
-        sum(low < t <= high for t in at) for low, high in zip(edges, published, strict=False)
-    ]
+    return [sum(low < t <= high for t in at) for low, high in zip(edges, published, strict=False)]
 
 
 def machine() -> dict[str, str | int]:

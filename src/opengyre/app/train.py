@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +36,6 @@ from opengyre.scheduler.staleness import StalenessSummary
 from opengyre.store.run import RunStore
 from opengyre.tasks.base import Task
 from opengyre.tasks.sampler import TaskCycle
-
 
 T = TypeVar("T")
 

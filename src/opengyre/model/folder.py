@@ -30,7 +30,9 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Qwen3:
         n for n, t in own.items() if t.shape != weights[n].shape
     )
     if odd:
-        raise UserError(wanted, f"missing, extra or misshapen: {', '.join(odd[:3])}", "save it again")
+        raise UserError(
+            wanted, f"missing, extra or misshapen: {', '.join(odd[:3])}", "save it again"
+        )
     for name, tensor in own.items():
         tensor.copy_(weights[name])
     return model.to(dtype)

@@ -105,7 +105,9 @@ class Qwen3(nn.Module):
             self.lm_head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
         half = torch.arange(0, shape.head_dim, 2, dtype=torch.float64)
         frequency = shape.rope_theta ** (-half / shape.head_dim)
-        angle = torch.arange(shape.max_position_embeddings, dtype=torch.float64)[:, None] * frequency
+        angle = (
+            torch.arange(shape.max_position_embeddings, dtype=torch.float64)[:, None] * frequency
+        )
         angle = torch.cat((angle, angle), dim=-1)
         self.register_buffer("rope_cos", angle.cos().float(), persistent=False)
         self.register_buffer("rope_sin", angle.sin().float(), persistent=False)

@@ -39,7 +39,9 @@ def read_shape(folder: Path) -> Qwen3Shape:
     try:
         raw = json.loads(path.read_text())
     except json.JSONDecodeError as error:
-        raise UserError(wanted, f"unreadable config.json ({error})", "save the model again") from error
+        raise UserError(
+            wanted, f"unreadable config.json ({error})", "save the model again"
+        ) from error
     found = raw.get("model_type")
     if found != MODEL_TYPE:
         raise UserError(

@@ -58,7 +58,10 @@ class RunStore:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -111,7 +114,9 @@ class RunStore:
         statements: list[Statement] = [("DELETE FROM steps WHERE step > ?", (step,))]
         for row in self.groups():
             if row.step in gone:
-                statements.append(_group(msgspec.structs.replace(row, state=GroupState.READY, step=None)))
+                statements.append(
+                    _group(msgspec.structs.replace(row, state=GroupState.READY, step=None))
+                )
         await self._write(statements)
 
     def calls(self, execution_id: str) -> list[Call]:
@@ -133,7 +138,9 @@ class RunStore:
 
     def groups(self) -> list[GroupRow]:
         """Every group in order of dispatch."""
-        rows = [msgspec.msgpack.decode(b, type=GroupRow) for b in self._read("SELECT body FROM groups")]
+        rows = [
+            msgspec.msgpack.decode(b, type=GroupRow) for b in self._read("SELECT body FROM groups")
+        ]
         return sorted(rows, key=lambda row: row.index)
 
     def steps(self) -> list[StepRow]:

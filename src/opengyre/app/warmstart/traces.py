@@ -37,7 +37,9 @@ COMMAND_SECONDS = 10
 """The demonstrations' commands take milliseconds."""
 
 
-def demonstrations(families: list[str], count: int, seed: int, skill: Skill) -> Iterator[Conversation]:
+def demonstrations(
+    families: list[str], count: int, seed: int, skill: Skill
+) -> Iterator[Conversation]:
     """`count` conversations on training tasks, the families taking turns."""
     rng = random.Random(f"demonstrations/{seed}")
     share = -(-count // len(families))

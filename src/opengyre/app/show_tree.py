@@ -1,0 +1,71 @@
+"""One execution's tree in the terminal."""
+
+import random
+from pathlib import Path
+
+from rich.console import Console
+from rich.tree import Tree
+
+from opengyre.config.load import load_config
+from opengyre.core.errors import UserError
+from opengyre.core.records import ExecutionRecord
+from opengyre.store.run import RunStore
+from opengyre.tree.record import ExecutionTree
+from opengyre.tree.select import select
+from opengyre.tree.show import BranchLine, describe
+
+LISTED = 40
+"""Executions that a listing shows: the newest, on one screen."""
+
+
+def show_tree(run: Path, execution: str, console: Console) -> None:
+    """Print a tree, or a listing for "list". Raises UserError."""
+    if not (run / "run.sqlite").is_file():
+        raise UserError(f"a run folder at {run}", "no run.sqlite in it", "pass a run's folder")
+    with RunStore(run / "run.sqlite") as store:
+        records = store.executions()
+        if execution == "list":
+            for record in records[-LISTED:]:
+                console.print(_headline(record), highlight=False)
+            return
+        found = [r for r in records if r.execution_id.startswith(execution)]
+        if not found:
+            near = records[-1].execution_id if records else "none: nothing has ended yet"
+            raise UserError(
+                f"an execution {execution}", f"no such one; the newest is {near}", "try 'list'"
+            )
+        tree = ExecutionTree()
+        for call in store.calls(found[0].execution_id):
+            tree.add(call)
+    console.print(_drawn(found[0], tree, run), highlight=False)
+
+
+def _headline(record: ExecutionRecord) -> str:
+    verdict = record.verdict
+    reward = "-" if verdict.reward is None else f"{verdict.reward:.2f}"
+    seconds = record.ended_at - record.started_at
+    return (
+        f"{record.execution_id}  {verdict.kind} ({verdict.ending})  reward {reward}  "
+        f"{seconds:.1f} s  {record.task_id}"
+    )
+
+
+def _drawn(record: ExecutionRecord, tree: ExecutionTree, run: Path) -> Tree:
+    config = load_config(run / "config.toml")
+    selection = select(tree, config.learner.max_trajectories, random.Random(config.run.seed))
+    root = Tree(_headline(record))
+    above = [root]
+    for line in describe(tree, selection):
+        del above[line.depth + 1 :]
+        above.append(above[line.depth].add(_branch(line)))
+    return root
+
+
+def _branch(line: BranchLine) -> str:
+    fork = f", branched: {line.fork}" if line.fork else ""
+    fate = "selected" if line.selected else "not selected"
+    return (
+        f"[bold]{line.role}[/] · {line.calls} calls · {line.context_tokens} context, "
+        f"{line.sampled_tokens} sampled tokens · {fate}, {line.owned_tokens} owned, "
+        f"{line.cut_tokens} cut{fork}\n[dim]{line.why}[/]"
+    )
