@@ -8,7 +8,7 @@ each call is kept beside the tree, built without it. Few token values make prefi
 import itertools
 from dataclasses import dataclass
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from opengyre.core.reasons import Ending, FinishReason, ForkReason, Role, VerdictKind
@@ -22,7 +22,7 @@ TOKENS = st.integers(0, 2)
 SHORT = [list(run) for length in range(5) for run in itertools.product(range(2), repeat=length)]
 """Every run of up to four of two tokens: one draw instead of five keeps generation cheap."""
 
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """For properties of whole groups, which are slow to generate."""
 
 
