@@ -56,6 +56,8 @@ class Group:
     queued: list[str]
     running: list[str] = field(default_factory=list)
     ready: bool = False
+    step: int | None = None
+    """Steps in the weights it was made under; unknown when carried."""
 
     @property
     def live(self) -> int:
@@ -85,6 +87,7 @@ class World:
         self.consumed: list[str] = []
         self.version = plan.first_version
         self.step = plan.first_step
+        self.published_step = plan.first_step // plan.steps_per_burst * plan.steps_per_burst
         self.made = 0
         self.to_make = 0
         self.admitted: list[str] = []
@@ -184,7 +187,7 @@ class World:
         self.made += 1
         name = f"{self.prefix}{self.made}"
         queued = [f"{name}-e{i}" for i in range(self.plan.group_size)]
-        self.groups[name] = Group(self.version, queued)
+        self.groups[name] = Group(self.version, queued, step=self.published_step)
         self.tell(GroupDispatched(name, self.version))
 
     def _start(self, name: str) -> None:
@@ -200,20 +203,24 @@ class World:
         self.tell(GroupReady(name))
 
     def _step_done(self) -> None:
-        for name in self.admitted:
-            age = self.version - self.groups.pop(name).version
-            assert not self.bounded or age <= self.plan.staleness_bound, (
-                f"{name} is {age} versions old"
-            )
-            self.consumed.append(name)
+        gone = [self.groups.pop(name) for name in self.admitted]
+        self.consumed.extend(self.admitted)
         self.admitted, self.closed = [], False
         self.step += 1
         self.tell(StepDone(self.step - 1))
+        seen = self.scheduler.state.staleness_seen[-len(gone) :]
+        for group, age in zip(gone, seen, strict=True):
+            assert age.versions == self.version - group.version
+            assert not self.bounded or age.versions <= self.plan.staleness_bound
+            assert group.step is None or age.steps == self.step - 1 - group.step
 
     def _published(self) -> None:
         assert self.publishing is not None
         self.version, self.publishing = self.publishing, None
+        self.published_step = self.step
         self.tell(Published(self.version))
+        if self.policy == "elastic" and self.roles[0] is TRAINING:
+            self._judge_core_stays()
 
     # -- obeying and judging -------------------------------------------------------------------
 
@@ -299,6 +306,12 @@ class World:
         assert set(self.roles[:cell]) <= {TRAINING, LOST}, "core first, then in order"
         assert cell == 0 or self.roles[0] is TRAINING, "no satellite without its core"
         assert self.waterlevel <= self.capacity - self.plan.cells[cell], "live work is covered"
+
+    def _judge_core_stays(self) -> None:
+        live = zip(self.roles[1:], self.plan.cells[1:], strict=True)
+        rest = sum(capacity for role, capacity in live if role is not LOST)
+        assert self.closed, "the next batch is ready"
+        assert self.waterlevel <= rest + self.plan.standalone_capacity
 
     def check(self, *, boundary: bool) -> None:
         """What holds after every event."""
