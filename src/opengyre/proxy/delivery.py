@@ -17,9 +17,10 @@ from opengyre.core.protocols import Clock
 from opengyre.proxy.answers import Asked, Job
 from opengyre.proxy.dialects.base import Dialect
 from opengyre.proxy.messages import Json
-from opengyre.proxy.refusals import Refusal
+from opengyre.proxy.refusals import Kind, Refusal
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+CLOSED = Refusal(Kind.NOT_FOUND, "the execution was closed while its call was being answered")
 JSON = [(b"content-type", b"application/json")]
 
 
@@ -48,9 +49,9 @@ class Delivery:
         """Whether everything was sent."""
         opened = await self._wait(send, gone)
         task = self.job.task
-        if gone.done() or not task.done() or task.cancelled():
+        if gone.done() or not task.done():
             return False
-        error = task.exception()
+        error = CLOSED if task.cancelled() else task.exception()
         if error is not None:
             return await self._failed(send, error, opened=opened)
         if self.asked.stream:

@@ -61,14 +61,26 @@ class Conversation:
 
 
 def group_turns(messages: Sequence[Message]) -> list[Turn]:
-    """Merge each run of tool results; everything else stands alone."""
+    """Merge each run of tool results; everything else stands alone.
+
+    Results are put in the order of their calls: harnesses send them as they come in, and some
+    templates show no ids to tell them apart.
+    """
     turns: list[Turn] = []
     for message in messages:
         if message.role == "tool" and turns and turns[-1][-1].role == "tool":
             turns[-1] = (*turns[-1], message)
         else:
             turns.append((message,))
+    for index, turn in enumerate(turns):
+        if len(turn) > 1 and index:
+            turns[index] = _in_call_order(turn, turns[index - 1][-1].calls)
     return turns
+
+
+def _in_call_order(results: Turn, calls: Sequence[ToolCall]) -> Turn:
+    order = {call.call_id: place for place, call in enumerate(calls)}
+    return tuple(sorted(results, key=lambda result: order.get(result.call_id, len(order))))
 
 
 def canonical(value: Json) -> Json:

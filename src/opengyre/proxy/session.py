@@ -226,7 +226,7 @@ class Sessions:
         )
 
     def _tell(self, door: Door, call: Call, prompt: Node, reply: Reply, message: Message) -> None:
-        stopped = bool(call.output_ids) and call.output_ids[-1] in self._family.stop_ids
+        stopped = call.output_ids[-1:] == self._family.stop_ids[:1]
         door.history.keep_reply(
             prompt, call.call_id, message, stopped=stopped, faithful=reply.faithful
         )

@@ -38,10 +38,11 @@ class Family(Protocol):
     """One model family: template, tool-call format, stop tokens."""
 
     stop_ids: list[int]
+    """Tokens that end an answer; the first of them is the one that opens turn_end."""
     generation_prompt: str
     """Opens the assistant's turn."""
     turn_end: str
-    """Closes it when the policy did not; its first token is a stop token."""
+    """Closes it; of this, what the policy did not sample itself is added."""
 
     def head(self, system: str, tools: Sequence[Tool]) -> str:
         """The chunk before the first turn; may be empty."""
