@@ -273,6 +273,15 @@ def test_weights_that_give_no_distribution_are_an_error_and_can_be_replaced():
     exact(got, "a", PROMPT)
 
 
+def test_bfloat16_stays_near_its_own_full_forward():
+    policy = model().to(torch.bfloat16)
+    made, got = EmbeddedEngine(policy, 0, EngineLimits(max_context=64, block_tokens=4)), Collected()
+    made.submit(request("a", PROMPT, new=20))
+    got.drain(made)
+    want = full_logprobs(policy, PROMPT, got.tokens["a"])
+    assert got.logprobs["a"] == pytest.approx(want, abs=0.15)
+
+
 def test_impossible_sizes_are_user_errors():
     for sizes in ({"max_context": 129}, {"kv_tokens": 32}, {"block_tokens": 0}):
         with pytest.raises(UserError):

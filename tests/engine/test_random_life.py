@@ -78,7 +78,7 @@ class Life:
         self.engines[index].drop_kv()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(events, max_size=40),
     st.sampled_from([36, 48, 200]),

@@ -235,8 +235,7 @@ class EmbeddedEngine:
         seq.imported = None
         if kv.shape[1] <= seq.computed:
             return
-        slots = self._pool.slots_of(seq.table, seq.computed, kv.shape[1])
-        self._pool.put(slots, kv[:, seq.computed :])
+        self._pool.put(seq.table, seq.computed, kv[:, seq.computed :])
         seq.computed = kv.shape[1]
         self._remember(seq)
 
@@ -332,7 +331,7 @@ class EmbeddedEngine:
             layout=self._pool.layout,
             token_ids=seq.tokens[: seq.computed],
         )
-        kv = self._pool.get(self._pool.slots_of(seq.table, 0, seq.computed))
+        kv = self._pool.take(seq.table, seq.computed)
         try:
             send_kv(path, header, kv)
         except TransferError:
