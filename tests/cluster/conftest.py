@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from opengyre.cluster.base import CORE
+from opengyre.cluster.base import CORE, Cluster
 from opengyre.cluster.local import LocalCluster
 from opengyre.config.run import CellsSection, LearnerSection
 from opengyre.core.reasons import CellRole, Role
@@ -61,7 +61,7 @@ class HandClock:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory) -> Path:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     new_policy(TINY, 7, folder)
     return folder
@@ -86,15 +86,18 @@ def clock() -> HandClock:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tiny, tmp_path_factory, clock) -> AsyncIterator[LocalCluster]:
+async def running(
+    tiny: Path, tmp_path_factory: pytest.TempPathFactory, clock: HandClock
+) -> AsyncIterator[LocalCluster]:
     cluster = make_cluster(tiny, tmp_path_factory.mktemp("run"), clock)
-    await cluster.start()
+    surface: Cluster = cluster
+    await surface.start()
     yield cluster
     await cluster.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def cluster(running) -> AsyncIterator[LocalCluster]:
+async def cluster(running: LocalCluster) -> AsyncIterator[LocalCluster]:
     """The module's cluster with every cell in rollout, before and after."""
     yield running
     for cell, role in enumerate(running.roles):

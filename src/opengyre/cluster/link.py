@@ -31,6 +31,8 @@ LONG = (wire.Setup, wire.Accumulate, wire.CoreStep, wire.Save)
 """Commands that get LONG_PATIENCE_S."""
 STOP_S = 5.0
 """A cell that does not exit so soon after Stop is killed."""
+PROGRAM = "opengyre.cluster.cell"
+"""Module that a cell's process runs."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +56,12 @@ class CellLink:
         clock: Clock,
         on_chunks: Callable[[list[TokenChunk]], None],
         on_lost: Callable[[int], None],
+        program: str = PROGRAM,
     ) -> None:
         self.index = index
         self.alive = False
         self._clock, self._on_chunks, self._on_lost = clock, on_chunks, on_lost
+        self._program = program
         self._pending: dict[int, _Pending] = {}
         self._asked = 0
         self._heard_at = 0.0
@@ -77,7 +81,7 @@ class CellLink:
         with theirs, log.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "opengyre.cluster.cell"),
+                *("-m", self._program),
                 *("--fd", str(theirs.fileno()), "--cpus", ",".join(map(str, cpus))),
                 pass_fds=[theirs.fileno()],
                 env=_environment(threads),
