@@ -16,6 +16,7 @@ from tests.engine.tiny import (
     engine,
     full_logits,
     full_logprobs,
+    model,
     reference,
     request,
     weights,
