@@ -86,7 +86,8 @@ class Trainer:
     def step(self, executions: int, learning_rate: float) -> StepStats:
         """Step AdamW on the mean gradient over executions, clipped by its global norm; then zero.
 
-        Raises LearnerError for a non-finite gradient; weights, optimiser and buffers stay as they were.
+        Raises LearnerError for a non-finite gradient; weights, optimiser and buffers stay as they were
+        (zero() forgets the bad gradient).
         """
         assert executions > 0, "a step needs executions"
         buffers = [grad for _, grad in self.gradients()]
