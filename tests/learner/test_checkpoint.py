@@ -37,7 +37,7 @@ def test_training_goes_on_exactly_after_a_reload(tmp_path: Path) -> None:
         tmp_path / "saved", straight.model, like, straight.optimiser_state(), mark, 1
     )
     read = checkpoint.load(folder)
-    assert read.mark == mark
+    assert read.mark == checkpoint.read_mark(folder) == mark
     resumed = Trainer(read.model, learner(clip_low=0.9, clip_high=9.0, weight_decay=0.01), 1.0)
     resumed.load_optimiser_state(read.optimiser)
     go_on(straight, 2, 4)
@@ -79,6 +79,15 @@ def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     tiny_policy(tmp_path)
     with pytest.raises(UserError, match="a checkpoint at"):
         checkpoint.load(tmp_path)
+
+
+def test_a_torn_optimiser_file_is_named(tmp_path: Path) -> None:
+    trainer = trained(tmp_path / "policy", 0)
+    mark = Mark(step=1, version=1)
+    folder = checkpoint.save(tmp_path / "saved", trainer.model, tmp_path / "policy", {}, mark, 1)
+    (folder / checkpoint.OPTIMISER).write_bytes(b"torn")
+    with pytest.raises(UserError, match="a checkpoint at"):
+        checkpoint.load(folder)
 
 
 def test_another_models_optimiser_state_is_refused(tmp_path: Path) -> None:

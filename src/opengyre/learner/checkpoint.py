@@ -75,26 +75,25 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Checkpoint:
     try:
         optimiser = load_file(folder / OPTIMISER)
     except (OSError, SafetensorError) as error:
-        raise _not_whole(folder, error) from error
+        raise _unusable(folder, error) from error
     return Checkpoint(load_model(folder, dtype), optimiser, mark)
 
 
 def read_mark(folder: Path) -> Mark:
-    """Where a checkpoint stands, without its weights. Raises UserError."""
+    """Where a checkpoint stands, without its tensors. Raises UserError."""
     try:
         return msgspec.json.decode((folder / MARK).read_bytes(), type=Mark)
     except (OSError, msgspec.DecodeError) as error:
-        raise _not_whole(folder, error) from error
-
-
-def _not_whole(folder: Path, error: Exception) -> UserError:
-    action = "take another checkpoint of the run"
-    return UserError(f"a checkpoint at {folder}", str(error), action)
+        raise _unusable(folder, error) from error
 
 
 def checkpoints(root: Path) -> list[Path]:
     """All whole checkpoints, the newest last."""
     return sorted(root.glob(f"{PREFIX}*"))
+
+
+def _unusable(folder: Path, error: Exception) -> UserError:
+    return UserError(f"a checkpoint at {folder}", str(error), "take another checkpoint of the run")
 
 
 def _write(
