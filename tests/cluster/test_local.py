@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from opengyre.cluster.base import CORE, CellLostError
-from opengyre.cluster.local import LocalCluster
+from opengyre.cluster.local import LocalCluster, remove_stale
 from opengyre.core.errors import ClusterError, EngineError
 from opengyre.core.reasons import FinishReason
 from opengyre.core.records import GenerateRequest, MicroStep, TokenChunk
 from opengyre.learner.checkpoint import Checkpoint, load
 from opengyre.learner.trainer import Trainer
 from opengyre.model.qwen3 import causal_attend
+from opengyre.transfer.folder import ShmDir
 from tests.cluster.conftest import (
     LEARNER,
     TEMPERATURE,
@@ -324,6 +325,16 @@ async def test_a_core_that_died_after_a_checkpoint_comes_back_with_its_optimiser
 async def kill_core(cluster: LocalCluster) -> None:
     os.kill(cluster.pid(CORE), signal.SIGKILL)
     assert await cluster.lost.get() == CORE
+
+
+async def test_what_killed_runs_left_in_shared_memory_is_removed(tmp_path):
+    live = ShmDir(tmp_path / "opengyre-live")
+    (tmp_path / "opengyre-dead").mkdir()
+    (tmp_path / "opengyre-dead" / "weights-0").write_bytes(b"x")
+    (tmp_path / "foreign").mkdir()
+    remove_stale(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["foreign", "opengyre-live"]
+    live.close()
 
 
 async def test_a_micro_step_needs_a_training_cell(cluster):

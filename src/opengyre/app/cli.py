@@ -149,3 +149,7 @@ def tasks_write(
     from opengyre.app.commands import write_task_folders
 
     write_task_folders(family, into, split, count, seed)
+
+
+if __name__ == "__main__":
+    main()

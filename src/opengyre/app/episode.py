@@ -30,6 +30,8 @@ EVALUATION_ATTEMPTS = 2
 OUR_FAULT = (Ending.NEVER_STARTED, Ending.SANDBOX_DIED, Ending.MODEL_FAILED)
 """Endings that are tried again."""
 
+MEGABYTE = 1024 * 1024
+
 DETAIL_LIMIT = 2000
 """Characters of a program's last words that a record keeps."""
 
@@ -199,6 +201,7 @@ class Attempt:
             scratch,
             ending,
             EVALUATION_ATTEMPTS,
+            max_bytes=self.shop.config.sandbox.workspace_mb * MEGABYTE,
         )
 
     def _record(self, verdict: Verdict, *, final: bool = True) -> ExecutionRecord:

@@ -1,9 +1,12 @@
 """What a run came to, as one JSON file: written from the store, so that it can be made again."""
 
 import json
+import os
 import platform
 import subprocess
 from pathlib import Path
+
+import msgspec
 
 from opengyre import __version__
 from opengyre.app.train import Outcome
@@ -62,7 +65,7 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
         "retries": outcome.tally.retries,
         "forks": outcome.tally.forks,
         "ledger": ledger_of(store),
-        "staleness": outcome.staleness,
+        "staleness": msgspec.to_builtins(outcome.staleness),
         "seconds": {phase: round(seconds, 1) for phase, seconds in outcome.seconds.items()},
         "machine": machine(),
     }
@@ -100,7 +103,6 @@ def switches_by_burst(store: RunStore) -> list[int]:
 
 def machine() -> dict[str, str | int]:
     """What the figures were measured on."""
-    import os
 
     return {
         "cpus": os.cpu_count() or 0,

@@ -48,6 +48,8 @@ class World:
     ids: IdSource
     watch: Callable[[Figures], None]
     """Shown the newest figures at each change."""
+    opened: "Callable[[Site], None]" = lambda _: None
+    """Told the open site, once: whoever watches cells, or breaks them in a test, starts here."""
 
 
 @dataclass
@@ -168,6 +170,7 @@ async def train(
     outcome = Outcome()
     try:
         async with open_site(config, paths, world, start) as site, asyncio.TaskGroup() as tasks:
+            world.opened(site)
             run = _Run(site, start, TaskCycle(train_set, config.run.seed), tasks, outcome)
             await run.phases(heldout_set)
     finally:

@@ -21,12 +21,12 @@ from opengyre.cluster.link import CellLink
 from opengyre.cluster.routes import Routes
 from opengyre.cluster.snapshots import Snapshots
 from opengyre.config.run import CellsSection, LearnerSection
-from opengyre.core.errors import ClusterError, EngineError, OpenGyreError
+from opengyre.core.errors import ClusterError, EngineError, OpenGyreError, TransferError
 from opengyre.core.protocols import Clock
 from opengyre.core.reasons import CellRole
 from opengyre.core.records import GenerateRequest, MicroStep, TokenChunk
 from opengyre.learner.stats import MicroStats, StepStats
-from opengyre.transfer.folder import ShmDir
+from opengyre.transfer.folder import MEMORY, ShmDir
 
 PROBE_S = 2.0
 """How often cells are asked whether they live; cheap beside a token."""
@@ -94,6 +94,7 @@ class LocalCluster:
 
     async def start(self, checkpoint: Path | None = None) -> None:
         """Start all cells, in rollout. checkpoint: weights and optimiser state to go on from."""
+        remove_stale(MEMORY)
         self._shared = ShmDir.for_run(self._run_folder)
         self._setup = msgspec.structs.replace(
             self._setup,
@@ -390,6 +391,13 @@ class LocalCluster:
     def _set_role(self, cell: int, role: CellRole) -> None:
         self._roles[cell] = role
         self.history.append(RoleChange(cell, role, self._clock.now()))
+
+
+def remove_stale(memory: Path) -> None:
+    """Remove what killed runs left in shared memory: it would be lost to the machine until a reboot."""
+    for folder in memory.glob("opengyre-*"):
+        with contextlib.suppress(TransferError):  # a live run's, or another user's
+            ShmDir(folder).close()
 
 
 def cpu_share(cell: int, threads: int) -> list[int]:

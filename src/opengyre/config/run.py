@@ -201,6 +201,11 @@ class RunConfig(Section):
                 f"cells.kv_tokens = {self.cells.kv_tokens} cannot hold one call of "
                 f"policy.context_tokens = {self.policy.context_tokens}"
             )
+        if self.cells.token_budget < self.policy.context_tokens:
+            raise ValueError(
+                f"cells.token_budget = {self.cells.token_budget} cannot hold one trajectory of "
+                f"policy.context_tokens = {self.policy.context_tokens}"
+            )
         if self.harness.name == "command" and not self.harness.command:
             raise ValueError('harness.name = "command" needs harness.command = ["PROGRAM", …]')
         if self.harness.overall_timeout_s < self.harness.timeout_s:
