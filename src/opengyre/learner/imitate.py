@@ -19,9 +19,6 @@ from opengyre.learner.trainer import forward
 from opengyre.model.qwen3 import Qwen3
 from opengyre.tree.pack import PackedTree, pack_sequences
 
-POOL_BATCHES = 8
-"""Batches drawn together and sorted by length: like lengths share a batch, order stays random."""
-
 Example = tuple[Sequence[int], Sequence[bool]]
 """Token ids, and for each whether the policy is to say it (an action) or only to read it."""
 
@@ -62,11 +59,10 @@ def imitate(
 ) -> None:
     """Train the model in place on the examples."""
     draw = random.Random(settings.seed)
-    lengths = [len(ids) for ids, _ in examples]
     batches = [
         batch
         for _ in range(settings.epochs)
-        for batch in shuffled_batches(lengths, settings.batch, draw)
+        for batch in shuffled_batches(len(examples), settings.batch, draw)
     ]
     optimisers = _optimisers(model, settings)
     for done, batch in enumerate(batches):
@@ -93,16 +89,15 @@ def imitation_loss(model: Qwen3, examples: Sequence[Example], context_weight: fl
     return -(logprobs * weight).sum() / weight.sum()
 
 
-def shuffled_batches(lengths: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
-    """Every index once, in random batches of like lengths."""
-    order = list(range(len(lengths)))
+def shuffled_batches(count: int, size: int, draw: random.Random) -> list[list[int]]:
+    """Every index once, in random batches.
+
+    Never sorted by length: a batch counts as much as any other, so a batch of short examples would
+    weigh each of them more, and the policy would learn to stop early.
+    """
+    order = list(range(count))
     draw.shuffle(order)
-    batches: list[list[int]] = []
-    for start in range(0, len(order), size * POOL_BATCHES):
-        pool = sorted(order[start : start + size * POOL_BATCHES], key=lambda i: lengths[i])
-        batches += [pool[i : i + size] for i in range(0, len(pool), size)]
-    draw.shuffle(batches)
-    return batches
+    return [order[start : start + size] for start in range(0, count, size)]
 
 
 def _node_weights(

@@ -32,19 +32,23 @@ class Skill:
     reinforcement can sharpen them; the defaults give a pass rate of 20 to 30%.
     """
 
-    reads: float = 0.35
+    reads: float = 0.6
     """It looks at the workspace before it acts; otherwise it guesses what it would have seen."""
-    acts_after_reading: float = 0.5
+    acts_after_reading: float = 0.8
     """Having looked, it does the job; otherwise it looks once more or says that it is done."""
-    acts_on_a_guess: float = 0.4
+    acts_on_a_guess: float = 0.8
     """Not having looked, it acts; otherwise it says at once that it is done."""
     does_it_all: float = 0.8
     """It does every part of a job that has parts; otherwise the first part only."""
+    in_place: float = 0.55
+    """It lets sed change the file; otherwise it forgets -i and only sees what would change."""
     looks_twice: float = 0.15
     """Having looked and not acting, it looks again before it stops."""
 
 
-PERFECT = Skill(reads=1, acts_after_reading=1, acts_on_a_guess=1, does_it_all=1, looks_twice=0)
+PERFECT = Skill(
+    reads=1, acts_after_reading=1, acts_on_a_guess=1, does_it_all=1, in_place=1, looks_twice=0
+)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ class Repair:
 
     def demonstrate(self, rng: random.Random, skill: Skill) -> list[Action]:
         def act(wrong: str) -> str:
-            return self._edit(wrong, rng.choice(["", "return "]))
+            flag = "-i " if rng.random() < skill.in_place else ""
+            return self._edit(wrong, rng.choice(["", "return "]), flag)
 
         looks = [f"cat < {self.file}", f"sed '' {self.file}"]
         return act_or_stop(rng, skill, looks, Hunch(self.wrong, WRONG[self.right]), act)
@@ -112,9 +113,9 @@ class Repair:
     def _expression(self, sign: str) -> str:
         return f"{self.names[0]} {sign} {self.names[1]}"
 
-    def _edit(self, wrong: str, before: str = "") -> str:
+    def _edit(self, wrong: str, before: str = "", flag: str = "-i ") -> str:
         old, new = before + self._expression(wrong), before + self._expression(self.right)
-        return f"sed -i 's/{old}/{new}/' {self.file}"
+        return f"sed {flag}'s/{old}/{new}/' {self.file}"
 
     def _cases(self, rng: random.Random) -> list[tuple[int, int, int]]:
         """Inputs on which the broken function is wrong every time."""

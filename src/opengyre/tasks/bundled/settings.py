@@ -80,7 +80,8 @@ class Setting:
 
     def demonstrate(self, rng: random.Random, skill: Skill) -> list[Action]:
         def act(separator: str) -> str:
-            return self._edit(separator, rng.choice(["^", ""]))
+            flag = "-i " if rng.random() < skill.in_place else ""
+            return self._edit(separator, rng.choice(["^", ""]), flag)
 
         looks = [f"cat < {self.file}", f"sed '' {self.file}"]
         return act_or_stop(rng, skill, looks, Hunch(self.separator, SEPARATORS), act)
@@ -88,9 +89,9 @@ class Setting:
     def _test(self, test_id: str, values: dict[str, str]) -> dict[str, Json]:
         return {"id": test_id, "kind": "settings", "path": self.file, "values": {**values}}
 
-    def _edit(self, separator: str, anchor: str = "^") -> str:
+    def _edit(self, separator: str, anchor: str = "^", flag: str = "-i ") -> str:
         old, new = f"{self.name}{separator}", f"{self.name}{separator}{self.value}"
-        return f"sed -i 's/{anchor}{old}.*/{new}/' {self.file}"
+        return f"sed {flag}'s/{anchor}{old}.*/{new}/' {self.file}"
 
 
 SIZES = (len(STEMS), len(KEYS), len(VALUES))
