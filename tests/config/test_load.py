@@ -119,6 +119,8 @@ def test_no_key_takes_a_table_where_it_wants_a_value(place: tuple[str, str]) -> 
         ("run", "name", ""),
         ("policy", "temperature", 0.0),
         ("policy", "temperature", float("nan")),
+        ("harness", "timeout_s", float("inf")),
+        ("learner", "learning_rate", float("inf")),
         ("cells", "count", 1),
         ("cells", "capacity", 2.5),
         ("schedule", "group_size", 1),

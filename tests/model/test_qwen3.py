@@ -160,6 +160,17 @@ NORM = "model.norm.weight"
             "unreadable config.json",
             id="bad JSON",
         ),
+        pytest.param(
+            lambda f: (f / "config.json").write_bytes(b"\xff\xfe"),
+            "unreadable config.json",
+            id="bad UTF-8",
+        ),
+        pytest.param(
+            lambda f: (f / "config.json").write_text("[]"), "without keys", id="not an object"
+        ),
+        pytest.param(config(hidden_size="big"), "'big'", id="a size that is a word"),
+        pytest.param(config(hidden_act="gelu"), "hidden_act 'gelu'", id="another activation"),
+        pytest.param(config(rope_parameters=3), "rope_parameters 3", id="positions that are 3"),
         pytest.param(config(model_type="llama"), "model_type 'llama'", id="other model"),
         pytest.param(config(model_type="qwen3_moe"), "model_type 'qwen3_moe'", id="experts"),
         pytest.param(without("model_type"), "model_type None", id="no model type"),
@@ -173,6 +184,13 @@ NORM = "model.norm.weight"
         pytest.param(without("num_hidden_layers"), "'num_hidden_layers'", id="a size is missing"),
         pytest.param(
             lambda f: (f / "model.safetensors").unlink(), "no *.safetensors", id="no weights"
+        ),
+        pytest.param(
+            lambda f: (f / "model.safetensors").write_bytes(
+                (f / "model.safetensors").read_bytes()[:-40]
+            ),
+            "a damaged file",
+            id="a truncated file",
         ),
         pytest.param(weights(lambda w: w.pop(NORM)), NORM, id="a weight is missing"),
         pytest.param(

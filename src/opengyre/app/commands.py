@@ -18,6 +18,7 @@ from opengyre.app.sources import BUNDLED, bundled_tasks
 from opengyre.app.summary import write_summary
 from opengyre.app.train import World, train
 from opengyre.app.wall import RandomIds, WallClock
+from opengyre.config.load import parse_config
 from opengyre.config.run import RunConfig, SandboxSection
 from opengyre.core.errors import UserError
 from opengyre.sandbox.make import make_sandbox
@@ -43,7 +44,7 @@ def with_overrides(config: RunConfig, seed: int | None, name: str | None) -> Run
         changes["name"] = name
     raw = config.model_dump()
     raw["run"] |= changes
-    return RunConfig.model_validate(raw)
+    return parse_config(raw, "options that fit the configuration")
 
 
 def run_training(

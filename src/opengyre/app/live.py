@@ -13,7 +13,7 @@ from opengyre.app.groups import Group, GroupBook
 from opengyre.app.history import History
 from opengyre.app.rollouts import Rollouts, Watcher
 from opengyre.app.steps import StepResult, StepRunner
-from opengyre.cluster.base import Cluster
+from opengyre.cluster.base import CORE, CellLostError, Cluster
 from opengyre.core.protocols import Clock
 from opengyre.core.reasons import CellRole
 from opengyre.core.records import ExecutionRecord
@@ -118,7 +118,7 @@ class Live:
             case ResumeRollout():
                 await parts.cluster.resume()
             case RestartCore():
-                self._spawn(self._restart(0))
+                self._spawn(self._restart(CORE))
             case Finish():
                 pass
 
@@ -149,6 +149,13 @@ class Live:
         self.post(GroupReady(group.row.group_id))
 
     async def _switch(self, cell: int, role: CellRole) -> None:
+        try:
+            await self._change_role(cell, role)
+        except CellLostError:
+            return  # whoever watches the cells tells the scheduler
+        self.post(Switched(cell, role))
+
+    async def _change_role(self, cell: int, role: CellRole) -> None:
         parts = self._parts
         await parts.history.role(cell, CellRole.SWITCHING)
         if role is CellRole.TRAINING:
@@ -159,7 +166,6 @@ class Live:
             await parts.steps.stop(cell)
             await parts.cluster.to_rollout(cell)
         await parts.history.role(cell, role)
-        self.post(Switched(cell, role))
 
     async def _close_step(self, step: int, groups: list[str]) -> None:
         async def ended(result: StepResult) -> None:
@@ -187,5 +193,5 @@ class Live:
             self._parts.steps.lost(cell)
             await self._parts.history.role(cell, CellRole.LOST)
             self.post(CellLost(cell))
-            if cell != 0:
+            if cell != CORE:
                 self._spawn(self._restart(cell))

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from opengyre.cluster.base import CellLostError, Cluster
+from opengyre.cluster.base import CORE, CellLostError, Cluster
 from opengyre.config.run import RunConfig
 from opengyre.core.protocols import Clock, IdSource
 from opengyre.core.records import MicroStep
@@ -30,6 +30,16 @@ class OpenStep:
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     whole: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while every known micro-step is done."""
+
+
+@dataclass
+class Worker:
+    """Feeds one training cell."""
+
+    task: asyncio.Task[None]
+    busy: bool = False
+    """A micro-step is in hand: it must not be cancelled, its gradient would count unseen."""
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,8 @@ class StepRunner:
         self._clock = clock
         self._ids = ids
         self._queue: asyncio.Queue[MicroStep] = asyncio.Queue()
-        self._workers: dict[int, asyncio.Task[None]] = {}
+        self._workers: dict[int, Worker] = {}
+        self._core_trains = asyncio.Event()
         self._open: OpenStep | None = None
         self.trained_micro_steps: dict[int, int] = {}
         """Micro-steps delivered, by cell."""
@@ -76,21 +87,24 @@ class StepRunner:
 
     def start(self, cell: int, tasks: asyncio.TaskGroup) -> None:
         """A cell is in training now."""
-        if cell not in self._workers:
-            self._workers[cell] = tasks.create_task(self._work(cell), name=f"cell-{cell}")
+        if cell == CORE:
+            self._core_trains.set()
+        self._workers[cell] = Worker(tasks.create_task(self._work(cell), name=f"cell-{cell}"))
 
     async def stop(self, cell: int) -> None:
-        """A cell is about to leave training; it has no micro-step in hand between steps."""
-        worker = self._workers.pop(cell, None)
+        """A cell is about to leave training: returns when it has no micro-step in hand."""
+        worker = self._forget(cell)
         if worker is not None:
-            worker.cancel()
-            await asyncio.wait([worker])
+            worker.leaving = True
+            if not worker.busy:
+                worker.task.cancel()
+            await asyncio.wait([worker.task])
 
     def lost(self, cell: int) -> None:
         """Take back what a dead cell computed but did not deliver."""
-        worker = self._workers.pop(cell, None)
-        if worker is not None:
-            worker.cancel()
+        worker = self._forget(cell)
+        if worker is not None and not worker.busy:
+            worker.task.cancel()
         undelivered = self._cluster.undelivered(cell)
         if self._open is None:
             return
@@ -98,6 +112,11 @@ class StepRunner:
             if self._open.done.pop(micro_id, None) is not None:
                 self._open.whole.clear()
                 self._queue.put_nowait(self._open.micros[micro_id])
+
+    def _forget(self, cell: int) -> Worker | None:
+        if cell == CORE:
+            self._core_trains.clear()
+        return self._workers.pop(cell, None)
 
     async def close(self, step: int, ended: Callable[[StepResult], Awaitable[None]]) -> None:
         """All groups of the step are admitted: finish it, take the optimiser step and say so."""
@@ -107,6 +126,7 @@ class StepRunner:
         if open_step.executions:
             while stats is None:
                 await open_step.whole.wait()
+                await self._core_trains.wait()
                 stats = await self._optimise(open_step)
         self._open = None
         await ended(
@@ -142,18 +162,18 @@ class StepRunner:
         return self._open
 
     async def _work(self, cell: int) -> None:
-        while True:
+        worker = self._workers[cell]
+        while not worker.leaving:
             micro = await self._queue.get()
+            worker.busy = True
             try:
                 measured = await self._cluster.accumulate(cell, micro)
             except CellLostError:
                 self._queue.put_nowait(micro)
                 self.lost(cell)
                 return
-            except asyncio.CancelledError:
-                self._queue.put_nowait(micro)
-                raise
             self._finish(cell, micro, measured)
+            worker.busy = False
 
     def _finish(self, cell: int, micro: MicroStep, measured: MicroStats) -> None:
         assert self._open is not None

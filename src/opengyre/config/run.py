@@ -11,7 +11,9 @@ PolicyName = Literal["elastic", "colocate", "async"]
 class Section(BaseModel):
     """A table of the TOML file; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class RunSection(Section):
@@ -153,8 +155,6 @@ class EvalSection(Section):
     """Evaluate before the first step."""
     after: bool = True
     """Evaluate after the last step."""
-    every_bursts: int = Field(0, ge=0)
-    """Evaluate after every so many bursts; 0 = never."""
     samples: int = Field(1, ge=1)
     """Executions per held-out task."""
     greedy: bool = False

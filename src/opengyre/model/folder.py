@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from opengyre.core.errors import UserError
@@ -22,7 +23,10 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Qwen3:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(wanted, "no *.safetensors file", "save the model with safetensors")
-    weights = {name: t for file in files for name, t in load_file(file).items()}
+    try:
+        weights = {name: t for file in files for name, t in load_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise UserError(wanted, f"a damaged file ({error})", "save or copy it again") from error
     if model.shape.tie_word_embeddings:
         weights.pop("lm_head.weight", None)
     own = dict(model.named_weights())

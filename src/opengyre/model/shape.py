@@ -7,6 +7,8 @@ from pathlib import Path
 from opengyre.core.errors import UserError
 
 MODEL_TYPE = "qwen3"
+ACTIVATION = "silu"
+"""The only one that a published dense Qwen3 has."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,8 @@ class Qwen3Shape:
 
 def read_shape(folder: Path) -> Qwen3Shape:
     """Read config.json. Raises UserError when the folder is not a dense Qwen3."""
-    path = folder / "config.json"
     wanted = f"a transformers folder of a dense Qwen3 at {folder}"
-    if not path.is_file():
-        raise UserError(wanted, "no config.json there", "set policy.model to such a folder")
-    try:
-        raw = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UserError(
-            wanted, f"unreadable config.json ({error})", "save the model again"
-        ) from error
+    raw = _read(folder / "config.json", wanted)
     found = raw.get("model_type")
     if found != MODEL_TYPE:
         raise UserError(
@@ -49,12 +43,29 @@ def read_shape(folder: Path) -> Qwen3Shape:
         )
     if raw.get("use_sliding_window") or raw.get("attention_bias"):
         raise UserError(wanted, "sliding-window or biased attention", "use a plain dense Qwen3")
+    if raw.get("hidden_act", ACTIVATION) != ACTIVATION:
+        raise UserError(wanted, f"hidden_act {raw['hidden_act']!r}", f"use one with {ACTIVATION}")
     return _shape_of(raw, wanted)
+
+
+def _read(path: Path, wanted: str) -> dict[str, object]:
+    if not path.is_file():
+        raise UserError(wanted, "no config.json there", "set policy.model to such a folder")
+    try:
+        raw = json.loads(path.read_text())
+    except (OSError, ValueError) as error:  # bad JSON and bad UTF-8 are ValueErrors
+        raise UserError(
+            wanted, f"unreadable config.json ({error})", "save the model again"
+        ) from error
+    if not isinstance(raw, dict):
+        raise UserError(wanted, "a config.json without keys", "save the model again")
+    return raw
 
 
 def _shape_of(raw: dict[str, object], wanted: str) -> Qwen3Shape:
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    assert isinstance(rope, dict)
+    if not isinstance(rope, dict):
+        raise UserError(wanted, f"rope_parameters {rope!r}", "save the model again")
     if rope.get("rope_type", "default") != "default":
         raise UserError(wanted, f"rope type {rope['rope_type']!r}", "use a model with plain RoPE")
     try:
@@ -73,6 +84,10 @@ def _shape_of(raw: dict[str, object], wanted: str) -> Qwen3Shape:
         )
     except KeyError as error:
         raise UserError(wanted, f"no {error} in config.json", "save the model again") from error
+    except ValueError as error:
+        raise UserError(
+            wanted, f"a size in config.json: {error}", "save the model again"
+        ) from error
 
 
 def _int(raw: dict[str, object], key: str) -> int:
