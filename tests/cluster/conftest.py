@@ -98,7 +98,7 @@ async def running(
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def cluster(running: LocalCluster) -> AsyncIterator[LocalCluster]:
-    """The module's cluster with every cell in rollout, before and after."""
+    """The module's cluster with every cell in rollout, of the newest weights, before and after."""
     yield running
     for cell, role in enumerate(running.roles):
         if role is CellRole.LOST:
@@ -107,6 +107,7 @@ async def cluster(running: LocalCluster) -> AsyncIterator[LocalCluster]:
         elif role is CellRole.TRAINING:
             await running.to_rollout(cell)
     await running.resume()
+    await running.publish(running.version + 1)
     assert set(running.roles) == {CellRole.ROLLOUT}
 
 
@@ -122,9 +123,10 @@ def request(name: str, *, execution: str = "", tokens: int = 120, seed: int = 1)
 
 async def whole(cluster: LocalCluster, wanted: GenerateRequest) -> list[TokenChunk]:
     """A call that is its execution's last."""
-    chunks = [chunk async for chunk in cluster.generate(wanted)]
-    cluster.release(wanted.execution_id)
-    return chunks
+    try:
+        return [chunk async for chunk in cluster.generate(wanted)]
+    finally:
+        cluster.release(wanted.execution_id)
 
 
 def tokens_of(chunks: list[TokenChunk]) -> list[int]:

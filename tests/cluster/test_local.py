@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.timeout(90),  # the first test starts the cells: imports of torch on a busy machine
     pytest.mark.slow,
 ]
-RATE = 0.01
+RATE = 1e-3
 ENOUGH = 5
 """Chunks after which a call is in mid-generation."""
 
@@ -216,6 +216,22 @@ async def test_two_cells_train_like_one(cluster, tmp_path):
     assert_same_weights(await saved(cluster, tmp_path / "after"), trainer)
 
 
+async def test_a_micro_step_that_comes_during_a_step_is_of_the_next(cluster, tmp_path):
+    start = await saved(cluster, tmp_path / "before")
+    micros = [micro_step("m0", seed=20), micro_step("m1", seed=21)]
+    await both_training(cluster)
+    await cluster.accumulate(1, micros[0])
+    step = asyncio.create_task(cluster.step(1, 2, RATE))
+    await asyncio.wait([step], timeout=0)
+    await cluster.accumulate(1, micros[1])
+    assert step.done()
+    await cluster.step(2, 2, RATE)
+    trainer = stepped_alone(start, micros[:1])
+    trainer.accumulate(micros[1])
+    trainer.step(2, RATE)
+    assert_same_weights(await saved(cluster, tmp_path / "after"), trainer)
+
+
 async def test_gradients_of_a_cell_that_left_for_rollout_count(cluster, tmp_path):
     start = await saved(cluster, tmp_path / "before")
     micros = [micro_step(f"m{i}", seed=i) for i in range(2)]
@@ -278,6 +294,7 @@ async def test_a_publication_in_mid_call_keeps_its_tokens(cluster, tmp_path):
         chunks.append(chunk)
         if len(chunks) == 5:
             await cluster.publish(cluster.version + 1)
+    cluster.release("through")
     versions = [c.version for c in chunks for _ in c.token_ids]
     assert len(versions) == 120
     assert versions == sorted(versions)
@@ -320,6 +337,18 @@ async def test_a_core_that_died_after_a_checkpoint_comes_back_with_its_optimiser
     await cluster.step(2, 4, RATE)
     trainer = stepped_alone(start, micros)
     assert_same_weights(await saved(cluster, tmp_path / "after"), trainer)
+
+
+async def test_a_restarted_core_saves_though_the_checkpoint_it_came_from_is_dropped(
+    cluster, tmp_path
+):
+    await cluster.save(tmp_path, step=1, version=2, keep=1)
+    await kill_core(cluster)
+    await cluster.restart(CORE)
+    await cluster.save(tmp_path, step=2, version=2, keep=1)
+    folder = await cluster.save(tmp_path, step=3, version=2, keep=1)
+    assert [folder] == [p for p in tmp_path.iterdir() if p.is_dir()]
+    load(folder)
 
 
 async def kill_core(cluster: LocalCluster) -> None:

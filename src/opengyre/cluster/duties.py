@@ -60,7 +60,8 @@ class _Cell:
         self._paused = False
         self._added: set[str] = set()
         """Gradients that a step which failed half-way has already added."""
-        self.model = load_model(self._folder)
+        saved = checkpoint.load(Path(setup.checkpoint)) if setup.checkpoint else None
+        self.model = saved.model if saved else load_model(self._folder)
         limits = EngineLimits(
             kv_tokens=setup.kv_tokens,
             block_tokens=setup.block_tokens,
@@ -69,8 +70,7 @@ class _Cell:
         self.engine: Engine = EmbeddedEngine(self.model, setup.version, limits)
         learner = LearnerSection.model_validate_json(setup.learner)
         self.trainer = Trainer(self.model, learner, setup.temperature)
-        if setup.checkpoint is not None:
-            saved = checkpoint.load(Path(setup.checkpoint))
+        if saved is not None and setup.core:
             self.trainer.load_optimiser_state(saved.optimiser)
         self._handlers: dict[type[wire.Command], Callable[[Any], wire.Result]] = {
             wire.Generate: self._generate,
@@ -201,4 +201,5 @@ class _Cell:
             )
         finally:
             self._pull(serving)
+        self._folder = folder  # the one before may be dropped as too old; the newest never is
         return wire.Saved(folder=str(folder))

@@ -95,13 +95,17 @@ class CellLink:
         self._reading = asyncio.create_task(self._read(reader))
 
     def post(self, command: wire.Command, then: Then) -> None:
-        """Send a command; `then` gets its result, at once when the cell is gone."""
+        """Send a command; `then` gets its result, at once when the cell is gone.
+
+        Raises ClusterError for one that is too large to send.
+        """
         if not self.alive or self._writer is None:
             then(CellLostError(self.index, type(command).__name__))
             return
+        frame = wire.to_frame(wire.Ask(self._asked + 1, command))
         self._asked += 1
         self._pending[self._asked] = _Pending(type(command), self._clock.now(), then)
-        self._writer.write(wire.to_frame(wire.Ask(self._asked, command)))
+        self._writer.write(frame)
 
     async def ask(self, command: wire.Command, wanted: type[R]) -> R:
         """Send a command and wait. Raises CellLostError, or what the cell's handler raised."""

@@ -71,6 +71,7 @@ class LocalCluster:
         self._setup = wire.Setup(
             model_folder=str(model_folder),
             checkpoint=None,
+            core=False,
             shared_folder="",
             learner=learner.model_dump_json(),
             block_tokens=settings.block_tokens,
@@ -90,6 +91,10 @@ class LocalCluster:
         """Process id of a cell, for whoever watches or kills it."""
         return self._link(cell).pid
 
+    def in_flight(self, cell: int) -> int:
+        """Calls that the cell is answering now."""
+        return len(self._board.on(cell))
+
     # ---- life ---------------------------------------------------------------
 
     async def start(self, checkpoint: Path | None = None) -> None:
@@ -99,7 +104,6 @@ class LocalCluster:
         self._setup = msgspec.structs.replace(
             self._setup,
             shared_folder=str(self._shared.path),
-            model_folder=str(checkpoint) if checkpoint else self._setup.model_folder,
             checkpoint=str(checkpoint) if checkpoint else None,
         )
         (self._run_folder / "cells").mkdir(parents=True, exist_ok=True)
@@ -147,9 +151,7 @@ class LocalCluster:
         self._links[cell] = link
         log = self._run_folder / "cells" / f"cell-{cell}.log"
         await link.start(cpu_share(cell, self._settings.threads), self._settings.threads, log)
-        setup = self._setup
-        if cell != CORE:
-            setup = msgspec.structs.replace(setup, checkpoint=None)
+        setup = msgspec.structs.replace(self._setup, core=cell == CORE)
         await self._switching(cell, setup, wire.Done)
 
     async def _write_first_snapshot(self) -> None:
@@ -289,8 +291,9 @@ class LocalCluster:
 
     async def accumulate(self, cell: int, micro: MicroStep) -> MicroStats:
         """Raises CellLostError: the micro-step and undelivered(cell) must be done again."""
-        self._check_trains(cell)
-        self._accumulating += 1
+        async with self._weights:  # not while a step is between its gradients and its weights
+            self._check_trains(cell)
+            self._accumulating += 1
         try:
             done = await self._link(cell).ask(wire.Accumulate(micro=micro), wire.Accumulated)
         finally:
@@ -371,10 +374,7 @@ class LocalCluster:
             saved = await self._link(CORE).ask(command, wire.Saved)
             self._saved = newest
             self._setup = msgspec.structs.replace(
-                self._setup,
-                model_folder=saved.folder,
-                checkpoint=saved.folder,
-                stamp=newest.stamp,
+                self._setup, checkpoint=saved.folder, stamp=newest.stamp
             )
             return Path(saved.folder)
 

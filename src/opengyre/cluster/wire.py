@@ -32,8 +32,10 @@ class Setup(Struct, frozen=True, kw_only=True, tag=True):
     """The first command. Answered with Done once the model is loaded."""
 
     model_folder: str
+    """Config and tokenizer, and the weights when there is no checkpoint."""
     checkpoint: str | None
-    """A checkpoint to take the optimiser's state from; for the core only."""
+    """Weights to start from and, for the core, the optimiser's state."""
+    core: bool
     shared_folder: str
     learner: str
     """LearnerSection as JSON."""
@@ -43,9 +45,9 @@ class Setup(Struct, frozen=True, kw_only=True, tag=True):
     temperature: float
     threads: int
     version: int
-    """Of the weights in model_folder."""
+    """Of the weights to start from."""
     stamp: int
-    """Optimiser steps behind the weights in model_folder."""
+    """Optimiser steps behind the weights to start from, as in Snapshot."""
 
 
 class Generate(Struct, frozen=True, kw_only=True, tag=True):
