@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,14 +17,16 @@ def test_lanes_cover_every_cell_from_start_to_end_without_gap_or_overlap(
     at, events = 0.0, []
     for cell, role, wait in changes:
         at += wait
-        events.append(EventRow(at=at, kind="role", fields={"cell": float(cell), "role": role.value}))
+        events.append(
+            EventRow(at=at, kind="role", fields={"cell": float(cell), "role": role.value})
+        )
     end = at + 1
     spans = lanes(events, end)
     for cell in {cell for cell, _, _ in changes}:
         mine = [span for span in spans if span.cell == cell]
         assert mine[0].start == 0.0
         assert mine[-1].end == end
-        assert all(a.end == b.start for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end == b.start for a, b in pairwise(mine))
         last = [role for changed, role, _ in changes if changed == cell][-1]
         assert mine[-1].role is last
 

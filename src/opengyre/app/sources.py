@@ -1,5 +1,6 @@
 """Where a run's policy and tasks come from: folders, or what the package brings."""
 
+import shutil
 from importlib.resources import files
 from pathlib import Path
 
@@ -60,6 +61,7 @@ def bundled_tasks(source: str, split: str, count: int, folder: Path) -> list[Tas
     """Write `count` tasks of "bundled:FAMILY[+FAMILY…]" below folder/tasks and load them."""
     families = source.removeprefix(BUNDLED).split("+")
     target = folder / "tasks" / split
+    shutil.rmtree(target, ignore_errors=True)  # a resumed run writes the same tasks again
     for i, family in enumerate(families):
         share = count // len(families) + (i < count % len(families))
         write_bundled(family, "train" if split == "train" else "heldout", share, 0, target / family)
