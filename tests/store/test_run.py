@@ -148,10 +148,14 @@ async def test_a_full_disk_is_a_clear_error_and_nothing_recorded_is_lost(tmp_pat
         await store.record(a_call("kept"))
         pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
         store._writer.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(StoreError, match="full.*kept"):
-            for i in range(1000):
-                await store.record(a_call("lost", i))
+        with pytest.raises(StoreError, match=r"full.*kept"):
+            await _record_many(store)
         assert store.calls("kept") == [a_call("kept")]
+
+
+async def _record_many(store: RunStore) -> None:
+    for i in range(1000):
+        await store.record(a_call("lost", i))
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
