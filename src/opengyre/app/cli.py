@@ -153,3 +153,49 @@ def tasks_write(
 
 if __name__ == "__main__":
     main()
+
+
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write all figures here.")]
+
+
+@bench_app.command(name="policies")
+def bench_policies(  # noqa: PLR0913 — a command's options
+    *,
+    steps: Annotated[int, typer.Option(min=2, help="Optimiser steps of each run.")] = 6,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each policy, in turns.")] = 1,
+    cells: Annotated[
+        int, typer.Option(min=2, help="Cells; more than CPUs make cells borrow from one another.")
+    ] = 2,
+    seed: Annotated[int, typer.Option(help="Of tasks, waits, weights and sampling.")] = 0,
+    wait: Annotated[
+        float, typer.Option(min=0.1, help="Mean seconds of tool time of an execution.")
+    ] = 8.0,
+    keep: Annotated[
+        Path | None, typer.Option(help="A new folder for the runs, for opengyre report.")
+    ] = None,
+    json: JsonFile = None,
+) -> None:
+    """Compare elastic, colocate and async (every split) on the same work and the same seeds.
+
+    Real cells, proxy, sandboxes and steps; a random policy; tools that wait. About five minutes
+    with the defaults on two idle cores. Two cells, a core each, are what two cores measure honestly.
+    """
+    from opengyre.app.bench.commands import run_policies
+    from opengyre.app.bench.workload import Workload
+
+    work = Workload(steps=steps, cells=cells, seed=seed, wait_s=wait)
+    run_policies(work, repeats, keep, json)
+
+
+@bench_app.command(name="tree")
+def bench_tree(
+    run: Annotated[Path, typer.Argument(help="A run folder.")] = Path("runs/quickstart"),
+    *,
+    groups: Annotated[int, typer.Option(min=1, help="The newest so many groups.")] = 12,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed passes in each mode, in turns.")] = 3,
+    json: JsonFile = None,
+) -> None:
+    """Compare tree-packed with path-expanded training on the trees that a run recorded."""
+    from opengyre.app.bench.commands import run_tree
+
+    run_tree(run, groups, repeats, json)

@@ -4,7 +4,7 @@ Invariant: a member that has a record is never run again, also not after a resta
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from opengyre.app.episode import Order
@@ -105,16 +105,8 @@ class GroupBook:
     async def _close_if_whole(self, group: Group) -> None:
         if len(group.done()) < self._config.schedule.group_size:
             return
-        members = [
-            (key, self._tree(key), record.verdict) for key, record in sorted(group.records.items())
-        ]
-        learner = self._config.learner
-        group.samples = samples_of_group(
-            group.row.group_id,
-            members,
-            j_max=learner.max_trajectories,
-            normalise=learner.normalise_advantage,
-            rng=random.Random(f"{self._config.run.seed}/{group.row.group_id}"),
+        group.samples = samples_from_store(
+            self._config, self._store, group.row.group_id, list(group.records.values())
         )
         group.row = GroupRow(
             group_id=group.row.group_id,
@@ -125,15 +117,33 @@ class GroupBook:
         )
         await self._store.put_group(group.row, group.samples.ledger_by_execution)
 
-    def _tree(self, execution_id: str) -> ExecutionTree:
-        tree = ExecutionTree()
-        for call in self._store.calls(execution_id):
-            tree.add(call)
-        return tree
-
     def consume(self, group_ids: list[str]) -> list[Group]:
         """Hand out groups that a step used up."""
         return [self.groups.pop(group_id) for group_id in group_ids]
+
+
+def samples_from_store(
+    config: RunConfig, store: RunStore, group_id: str, records: Sequence[ExecutionRecord]
+) -> GroupSamples:
+    """What a whole group gives to the learner: the same whenever it is asked for."""
+    members = [
+        (record.execution_id, _tree(store, record.execution_id), record.verdict)
+        for record in sorted(records, key=lambda record: record.execution_id)
+    ]
+    return samples_of_group(
+        group_id,
+        members,
+        j_max=config.learner.max_trajectories,
+        normalise=config.learner.normalise_advantage,
+        rng=random.Random(f"{config.run.seed}/{group_id}"),
+    )
+
+
+def _tree(store: RunStore, execution_id: str) -> ExecutionTree:
+    tree = ExecutionTree()
+    for call in store.calls(execution_id):
+        tree.add(call)
+    return tree
 
 
 def seed_of(*parts: object) -> int:

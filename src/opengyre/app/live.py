@@ -92,6 +92,7 @@ class Live:
             parts.rollouts.fill()
             await parts.history.waterlevel(parts.scheduler.state)
         watch.cancel()
+        await parts.steps.stop_all()
 
     def post(self, event: Event) -> None:
         """Tell the scheduler something."""

@@ -100,6 +100,11 @@ class StepRunner:
                 worker.task.cancel()
             await asyncio.wait([worker.task])
 
+    async def stop_all(self) -> None:
+        """The run is over; a fixed split's training cells never leave."""
+        for cell in list(self._workers):
+            await self.stop(cell)
+
     def lost(self, cell: int) -> None:
         """Take back what a dead cell computed but did not deliver."""
         worker = self._forget(cell)

@@ -76,6 +76,11 @@ class Workload:
         return self.steps * self.groups_per_step
 
     @property
+    def staleness_bound(self) -> int:
+        """In versions; the scheduler keeps it under every policy."""
+        return -(-self.staleness_steps // self.steps_per_burst) + 1
+
+    @property
     def context_tokens(self) -> int:
         """Room for the whole conversation, markup included."""
         turn = self.answer_tokens + self.log_chars + LONGEST_LINE

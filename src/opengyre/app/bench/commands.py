@@ -1,0 +1,72 @@
+"""What `opengyre bench …` does: measure, print, and write JSON if asked."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from opengyre.app.bench.policies import contenders, measure_all
+from opengyre.app.bench.ratios import compare_runs
+from opengyre.app.bench.show import (
+    policies_json,
+    policies_table,
+    policies_words,
+    tree_json,
+    tree_table,
+    write_json,
+)
+from opengyre.app.bench.tree import measure_trees
+from opengyre.app.bench.workload import Workload
+from opengyre.app.wall import WallClock
+from opengyre.core.errors import UserError
+
+
+def run_policies(workload: Workload, repeats: int, keep: Path | None, json: Path | None) -> None:
+    """The three policies; runs stay in `keep`, or go."""
+    console = Console()
+    total = len(contenders(workload.cells)) * repeats * workload.steps
+    with _folder(keep) as folder, Progress(console=console) as progress:
+        bar = progress.add_task("starting", total=total)
+
+        def tell(label: str, steps: int) -> None:
+            progress.update(bar, description=f"{label}, step {steps}", advance=1)
+
+        runs = measure_all(workload, folder, repeats, tell)
+    result = compare_runs(runs, workload.staleness_bound)
+    console.print(policies_table(runs, result))
+    for words in policies_words(runs, result):
+        console.print(words, highlight=False)
+    if json is not None:
+        write_json(policies_json(runs, result, workload), json)
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="opengyre-bench-") as folder:
+            yield Path(folder)
+        return
+    try:
+        keep.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(
+            f"a new folder at {keep}", str(error), "name another with --keep"
+        ) from error
+    yield keep.resolve()
+
+
+def run_tree(run: Path, groups: int, repeats: int, json: Path | None) -> None:
+    """Tree-packed against path-expanded."""
+    console = Console()
+    result = measure_trees(run, groups, repeats, WallClock().now)
+    console.print(tree_table(result))
+    console.print(
+        f"{result.executions} executions of {result.groups} groups, {result.trajectories} "
+        f"trajectories in {result.micro_steps} micro-steps; weights of {result.model}",
+        highlight=False,
+    )
+    if json is not None:
+        write_json(tree_json(result), json)

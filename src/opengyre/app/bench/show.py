@@ -1,0 +1,108 @@
+"""The benches' tables, and their figures as JSON with the machine and the commit."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.table import Table
+
+from opengyre.app.bench.ratios import PolicyResult
+from opengyre.app.bench.runs import PolicyRun
+from opengyre.app.bench.tree import TreeResult
+from opengyre.app.bench.workload import Workload
+from opengyre.app.summary import machine
+from opengyre.core.errors import UserError
+from opengyre.core.reasons import CellRole
+
+
+def policies_table(runs: Sequence[PolicyRun], result: PolicyResult) -> Table:
+    """One line a run, the fastest policy's first."""
+    table = Table(title="The same optimiser steps under each policy", title_justify="left")
+    for heading in ("policy", "seconds", "times elastic", "rollout", "training", "idle"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    for heading in ("staleness mean/p95/max", "reward", "calls moved +KV/recomputed"):
+        table.add_column(heading, justify="right")
+    elastic = result.mean_seconds["elastic"]
+    for run in sorted(runs, key=lambda one: (result.mean_seconds[one.label], one.repeat)):
+        stale = run.staleness_steps
+        table.add_row(
+            run.label,
+            f"{run.seconds:.1f}",
+            f"{run.seconds / elastic:.2f}",
+            f"{run.busy_share.get(CellRole.ROLLOUT.value, 0.0):.0%}",
+            f"{run.busy_share.get(CellRole.TRAINING.value, 0.0):.0%}",
+            f"{run.idle_share:.0%}",
+            f"{stale.mean:.2f}/{stale.p95}/{stale.max}",
+            f"{run.reward:.4f} ±{run.reward_error:.4f}",
+            f"{run.moved_with_kv}/{run.recomputed}",
+        )
+    return table
+
+
+def policies_words(runs: Sequence[PolicyRun], result: PolicyResult) -> list[str]:
+    """What the table says, in sentences that quote its figures."""
+    noise = "within" if result.scores_within_noise else "NOT within"
+    first = runs[0]
+    return [
+        f"elastic is {result.elastic_over_colocate:.2f} times as fast as colocate and "
+        f"{result.elastic_over_async_best:.2f} times as fast as {result.async_best}",
+        f"mean rewards are {noise} noise of one another; no group was older than "
+        f"{max(run.staleness_versions.max for run in runs)} versions (bound "
+        f"{result.staleness_bound})",
+        f"an execution takes {first.execution_s:.1f} s under {first.label}, the slowest of a group "
+        f"{first.slowest_over_mean:.2f} times the mean",
+        "rollout, training: CPU time of cells in that role, as a share of all cells' time",
+    ]
+
+
+def tree_table(result: TreeResult) -> Table:
+    """Ratios with the figures that they come from."""
+    table = Table(title=f"Tree-packed / path-expanded, {result.run}", title_justify="left")
+    for heading in ("figure", "tree", "expanded", "ratio"):
+        table.add_column(heading, justify="left" if heading == "figure" else "right")
+    table.add_row(
+        "seconds",
+        f"{result.tree_seconds:.2f}",
+        f"{result.expanded_seconds:.2f}",
+        f"{result.time_ratio:.3f}",
+    )
+    table.add_row(
+        "tokens",
+        f"{result.packed_tokens:,}",
+        f"{result.expanded_tokens:,}",
+        f"{result.token_ratio:.3f}",
+    )
+    table.add_row(
+        "largest relative gradient error", "", "", f"{result.max_relative_gradient_error:.1e}"
+    )
+    return table
+
+
+def policies_json(
+    runs: Sequence[PolicyRun], result: PolicyResult, workload: Workload
+) -> dict[str, object]:
+    """All figures of the bench."""
+    figures: dict[str, object] = msgspec.to_builtins(result)
+    return {
+        "bench": "policies",
+        **figures,
+        "runs": msgspec.to_builtins(runs),
+        "workload": msgspec.to_builtins(workload),
+        "machine": machine(),
+    }
+
+
+def tree_json(result: TreeResult) -> dict[str, object]:
+    """All figures of the bench."""
+    figures: dict[str, object] = msgspec.to_builtins(result)
+    return {"bench": "tree", **figures, "machine": machine()}
+
+
+def write_json(figures: dict[str, object], path: Path) -> None:
+    """Raises UserError when the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(figures, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"to write {path}", str(error), "name another file with --json") from error
