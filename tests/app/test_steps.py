@@ -10,7 +10,7 @@ from opengyre.config.run import RunConfig
 from opengyre.core.fakes import CountingIds, FakeClock
 from opengyre.core.reasons import Role
 from opengyre.core.records import ExecutionSample, MicroStep, Trajectory
-from opengyre.learner.stats import MicroStats
+from opengyre.learner.stats import MicroStats, StepStats
 from opengyre.tree.weigh import GroupSamples
 
 
@@ -144,3 +144,56 @@ async def test_a_cell_that_leaves_in_mid_step_finishes_what_it_has_in_hand() -> 
         await closing
         await runner.stop(0)
     assert len(cluster.micro_ids) == len(set(cluster.micro_ids)) == 4
+
+
+class GatedCluster(SlowCluster):
+    """Begins a step when the gate opens, as one that waits for a cell to change role."""
+
+    def __init__(self) -> None:
+        super().__init__(2, lambda request: [1], FakeClock())
+        self.gate = asyncio.Event()
+
+    async def step(self, step: int, executions: int, learning_rate: float) -> StepStats:
+        await self.gate.wait()
+        return await super().step(step, executions, learning_rate)
+
+
+async def _lose_what_was_whole(cluster: FakeCluster, *, core_waits: bool) -> None:
+    """The satellite computes all of a step and dies before its gradients are gathered."""
+    await cluster.start()
+    runner = StepRunner(a_config(), cluster, FakeClock(), CountingIds())
+
+    async def ended(result: StepResult) -> None:
+        assert result.cells == [0]
+
+    async def turns() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)  # noqa: TID251 — turns of the event loop
+
+    async with asyncio.TaskGroup() as tasks:
+        await cluster.to_training(1)
+        runner.start(1, tasks)
+        runner.admit(a_group(0, 3), 0)
+        closing = tasks.create_task(runner.close(0, ended))
+        await turns()
+        await cluster.to_training(0)
+        if not core_waits:
+            runner.start(0, tasks)
+            await turns()
+        cluster.lose(1)
+        runner.lost(1)
+        if core_waits:
+            runner.start(0, tasks)
+        if isinstance(cluster, GatedCluster):
+            cluster.gate.set()
+        await closing
+        await runner.stop(0)
+    assert len(cluster.micro_ids) == len(set(cluster.micro_ids)) == 3
+
+
+async def test_a_whole_step_that_loses_a_cell_before_the_core_trains_is_made_whole_again() -> None:
+    await _lose_what_was_whole(FakeCluster(2, lambda request: [1], FakeClock()), core_waits=True)
+
+
+async def test_a_step_that_loses_a_cell_before_its_gradients_are_gathered_waits_for_them() -> None:
+    await _lose_what_was_whole(GatedCluster(), core_waits=False)

@@ -67,6 +67,9 @@ class StepRunner:
         self._workers: dict[int, Worker] = {}
         self._core_trains = asyncio.Event()
         self._open: OpenStep | None = None
+        self._stepping = False
+        """The cluster gathers gradients: what a lost cell owes must stay owed, or they would be
+        taken for whole without it."""
         self.trained_micro_steps: dict[int, int] = {}
         """Micro-steps delivered, by cell."""
 
@@ -110,6 +113,10 @@ class StepRunner:
         worker = self._forget(cell)
         if worker is not None and not worker.busy:
             worker.task.cancel()
+        if not self._stepping:
+            self._take_back(cell)
+
+    def _take_back(self, cell: int) -> None:
         undelivered = self._cluster.undelivered(cell)
         if self._open is None:
             return
@@ -132,7 +139,8 @@ class StepRunner:
             while stats is None:
                 await open_step.whole.wait()
                 await self._core_trains.wait()
-                stats = await self._optimise(open_step)
+                if open_step.whole.is_set():  # no cell was lost while the core was on its way
+                    stats = await self._optimise(open_step)
         self._open = None
         await ended(
             StepResult(
@@ -146,13 +154,19 @@ class StepRunner:
         )
 
     async def _optimise(self, open_step: OpenStep) -> StepStats | None:
+        self._stepping = True
         try:
             return await self._cluster.step(
                 open_step.number, open_step.executions, self._rate(open_step.number)
             )
         except CellLostError as error:
-            self.lost(error.cell)
+            if error.cell == CORE:
+                self._core_trains.clear()
             return None
+        finally:
+            self._stepping = False
+            for cell in range(self._config.cells.count):
+                self._take_back(cell)
 
     def _rate(self, step: int) -> float:
         learner, last = self._config.learner, max(self._config.run.steps - 1, 1)
