@@ -1,6 +1,7 @@
 """A tiny random Qwen3, and one cluster of two real cells for a whole module."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -85,11 +86,17 @@ def clock() -> HandClock:
     return HandClock()
 
 
+@pytest.fixture(scope="module")
+def start_folder(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the module's cluster started; a test may remove it, as a resumed run does in time."""
+    return shutil.copytree(tiny, tmp_path_factory.mktemp("start") / "model")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(
-    tiny: Path, tmp_path_factory: pytest.TempPathFactory, clock: HandClock
+    start_folder: Path, tmp_path_factory: pytest.TempPathFactory, clock: HandClock
 ) -> AsyncIterator[LocalCluster]:
-    cluster = make_cluster(tiny, tmp_path_factory.mktemp("run"), clock)
+    cluster = make_cluster(start_folder, tmp_path_factory.mktemp("run"), clock)
     surface: Cluster = cluster
     await surface.start()
     yield cluster

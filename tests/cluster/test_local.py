@@ -4,6 +4,7 @@ several cells is the step of one, also when a cell dies in it.
 
 import asyncio
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -168,6 +169,16 @@ async def test_an_impossible_request_raises_and_harms_nobody(cluster):
 async def test_a_switch_from_the_wrong_role_is_refused(cluster):
     with pytest.raises(ClusterError, match="training"):
         await cluster.to_rollout(1)
+
+
+async def test_a_switch_of_a_cell_that_was_just_lost_says_so(cluster):
+    os.kill(cluster.pid(1), signal.SIGKILL)
+    assert await cluster.lost.get() == 1
+    with pytest.raises(CellLostError):
+        await cluster.to_training(1)
+    with pytest.raises(CellLostError):
+        await cluster.to_rollout(1)
+    await cluster.restart(1)
 
 
 async def test_a_model_that_does_not_load_stops_the_start(tmp_path, clock):
@@ -339,10 +350,11 @@ async def test_a_core_that_died_after_a_checkpoint_comes_back_with_its_optimiser
     assert_same_weights(await saved(cluster, tmp_path / "after"), trainer)
 
 
-async def test_a_restarted_core_saves_though_the_checkpoint_it_came_from_is_dropped(
-    cluster, tmp_path
+async def test_a_restarted_core_saves_though_what_it_came_from_is_dropped(
+    cluster, tmp_path, start_folder
 ):
     await cluster.save(tmp_path, step=1, version=2, keep=1)
+    shutil.rmtree(start_folder)
     await kill_core(cluster)
     await cluster.restart(CORE)
     await cluster.save(tmp_path, step=2, version=2, keep=1)

@@ -92,10 +92,7 @@ class Switchboard:
         """Send every waiting flight to a cell, oldest first."""
         while self._waiting and self._serving and not self.paused:
             flight = self._waiting.popleft()
-            moved = flight.interrupted_at is not None
-            flight.cell = self.routes.choose(
-                flight.request.execution_id, self._serving, moved=moved
-            )
+            flight.cell = self.routes.choose(flight.request.execution_id, self._serving)
             flight.wire_id = f"{flight.request.request_id}.{next(self._attempts)}"
             self._flying[flight.wire_id] = flight
             self._send(flight.cell, flight.next_request(), flight.kv)

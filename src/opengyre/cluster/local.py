@@ -254,6 +254,8 @@ class LocalCluster:
             await self._serve(cell)
 
     def _leave(self, cell: int, role: CellRole) -> None:
+        if self._roles[cell] is CellRole.LOST:
+            raise CellLostError(cell, f"it was to leave {role}")
         if self._roles[cell] is not role:
             raise ClusterError(f"wanted cell {cell} in {role}, found it in {self._roles[cell]}")
         self._set_role(cell, CellRole.SWITCHING)
@@ -374,7 +376,10 @@ class LocalCluster:
             saved = await self._link(CORE).ask(command, wire.Saved)
             self._saved = newest
             self._setup = msgspec.structs.replace(
-                self._setup, checkpoint=saved.folder, stamp=newest.stamp
+                self._setup,
+                model_folder=saved.folder,  # the one before may be a checkpoint that is dropped
+                checkpoint=saved.folder,
+                stamp=newest.stamp,
             )
             return Path(saved.folder)
 

@@ -14,18 +14,18 @@ class Routes:
         self._home: dict[str, int] = {}
         self._load: Counter[int] = Counter()
 
-    def choose(self, execution_id: str, serving: set[int], *, moved: bool) -> int:
+    def choose(self, execution_id: str, serving: set[int]) -> int:
         """The execution's home if that serves, else a new home.
 
-        A new execution goes where most capacity is free; a moved one to the last cell in the switching
-        order that has room, where it can stay longest. Without room anywhere: where load is least.
+        A new execution goes where most capacity is free; one whose home left, to the last cell in the
+        switching order that has room, where it can stay longest. Without room: where load is least.
         """
         home = self._home.get(execution_id)
         if home in serving:
             return home
         free = {cell: self._capacity - self._load[cell] for cell in serving}
         roomy = [cell for cell in serving if free[cell] > 0]
-        if moved and roomy:
+        if home is not None and roomy:
             chosen = max(roomy)
         else:
             chosen = max(serving, key=lambda cell: (free[cell], cell))
