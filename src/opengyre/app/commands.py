@@ -2,10 +2,8 @@
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +13,7 @@ from opengyre.app.paths import RunPaths
 from opengyre.app.progress import Progress
 from opengyre.app.report.page import write_report
 from opengyre.app.sources import BUNDLED, bundled_tasks
+from opengyre.app.stopping import until_done
 from opengyre.app.summary import write_summary
 from opengyre.app.train import World, train
 from opengyre.app.wall import RandomIds, WallClock
@@ -26,8 +25,6 @@ from opengyre.store.run import RunStore
 from opengyre.tasks.bundled import FAMILIES, write_bundled
 from opengyre.tasks.check import check_tasks
 from opengyre.tasks.load import load_tasks
-
-T = TypeVar("T")
 
 
 def quickstart_config() -> Path:
@@ -58,7 +55,7 @@ def run_training(
     paths = RunPaths.make(folder)
     clock = WallClock(_seconds_recorded(paths) if resume else 0.0)
     with Progress(console, clock, config.run.steps) as progress:
-        outcome = _until_done(
+        outcome = until_done(
             train(config, paths, World(clock, RandomIds(), progress.watch), resume=resume),
             f"stopped; go on with: opengyre train {source} --name {config.run.name} --resume",
         )
@@ -94,24 +91,6 @@ def _seconds_recorded(paths: RunPaths) -> float:
     return max(times, default=0.0)
 
 
-def _until_done(work: Coroutine[None, None, T], if_stopped: str) -> T:
-    try:
-        return asyncio.run(work)
-    except KeyboardInterrupt:
-        Console(stderr=True).print(f"\n{if_stopped}", highlight=False)
-        raise SystemExit(130) from None
-    except BaseExceptionGroup as group:
-        raise first_cause(group) from group
-
-
-def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The innermost first exception: the others are its consequences."""
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
-
-
 def _closing_words(
     console: Console, summary: dict[str, object], paths: RunPaths, page: Path
 ) -> None:
@@ -145,7 +124,7 @@ def run_evaluation(config: RunConfig, model: Path | None, *, greedy: bool) -> No
     paths = RunPaths.make(folder)
     clock = WallClock()
     with Progress(console, clock, 0) as progress:
-        result = _until_done(
+        result = until_done(
             evaluate_policy(
                 config, paths, World(clock, RandomIds(), progress.watch), greedy=greedy
             ),

@@ -10,9 +10,9 @@ from pathlib import Path
 from opengyre.app.bench.meter import CellMeter, cpu_seconds
 from opengyre.app.bench.runs import CpuUse, PolicyRun, figures_of
 from opengyre.app.bench.workload import Workload, configuration, write_workload
-from opengyre.app.commands import first_cause
 from opengyre.app.history import Figures
 from opengyre.app.paths import RunPaths
+from opengyre.app.stopping import first_cause
 from opengyre.app.train import Site, World, train
 from opengyre.app.wall import RandomIds, WallClock
 from opengyre.config.run import PolicyName, RunConfig
