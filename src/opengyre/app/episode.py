@@ -5,7 +5,6 @@ in budget and then excluded, never scored.
 """
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -22,7 +21,7 @@ from opengyre.sandbox.base import Sandbox
 from opengyre.store.run import RunStore
 from opengyre.tasks.base import Task
 from opengyre.tasks.evaluate import evaluate
-from opengyre.tasks.workspace import materialise
+from opengyre.tasks.workspace import discard, materialise
 
 EVALUATION_ATTEMPTS = 2
 """An evaluator that fails twice on the same snapshot is broken, not unlucky."""
@@ -112,7 +111,7 @@ async def run_execution(order: Order, shop: Workshop, watch: Watch) -> None:
         try:
             record = await run.carry_out(watch.agent_done, last=attempt == attempts)
         finally:
-            shutil.rmtree(run.root, ignore_errors=True)
+            await discard(run.root)
         await shop.store.put_execution(record)
         await watch.recorded(record)
         if record.final:

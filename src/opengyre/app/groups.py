@@ -3,6 +3,7 @@
 Invariant: a member that has a record is never run again, also not after a restart.
 """
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -105,8 +106,9 @@ class GroupBook:
     async def _close_if_whole(self, group: Group) -> None:
         if len(group.done()) < self._config.schedule.group_size:
             return
-        group.samples = samples_from_store(
-            self._config, self._store, group.row.group_id, list(group.records.values())
+        records = list(group.records.values())
+        group.samples = await asyncio.to_thread(  # trees of a million tokens take seconds
+            samples_from_store, self._config, self._store, group.row.group_id, records
         )
         group.row = GroupRow(
             group_id=group.row.group_id,

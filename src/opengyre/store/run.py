@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -40,7 +41,9 @@ Job = tuple[list[Statement], "Future[None]"]
 
 
 class RunStore:
-    """Writes are coroutines that return once durable; reads are plain and see every returned write."""
+    """Writes are coroutines that return once durable; reads are plain, from any thread, and see every
+    returned write.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,6 +53,7 @@ class RunStore:
             self._reader = _connect(path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the run's store at {path}: {error}") from error
+        self._reading = threading.Lock()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_all, name="store", daemon=True)
         self._thread.start()
@@ -71,7 +75,8 @@ class RunStore:
             self._jobs.put(None)
             self._thread.join()
             self._writer.close()
-            self._reader.close()
+            with self._reading:
+                self._reader.close()
 
     async def record(self, call: Call) -> None:
         """One call. Raises StoreError."""
@@ -133,7 +138,7 @@ class RunStore:
 
     def ledgers(self) -> dict[str, Ledger]:
         """Ledgers by execution id."""
-        rows = self._reader.execute("SELECT execution_id, body FROM ledgers").fetchall()
+        rows = self._rows("SELECT execution_id, body FROM ledgers")
         return {key: msgspec.msgpack.decode(body, type=Ledger) for key, body in rows}
 
     def groups(self) -> list[GroupRow]:
@@ -155,11 +160,15 @@ class RunStore:
 
     def meta(self, key: str) -> str | None:
         """A fact about the run, or None."""
-        row = self._reader.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return str(rows[0][0]) if rows else None
 
     def _read(self, sql: str, values: tuple[str, ...] = ()) -> list[bytes]:
-        return [row[0] for row in self._reader.execute(sql, values).fetchall()]
+        return [row[0] for row in self._rows(sql, values)]
+
+    def _rows(self, sql: str, values: tuple[str, ...] = ()) -> list[Any]:
+        with self._reading:
+            return self._reader.execute(sql, values).fetchall()
 
     async def _write(self, statements: list[Statement]) -> None:
         if not self._thread.is_alive():
