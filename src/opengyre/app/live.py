@@ -5,6 +5,7 @@ task of its own and reports back by an event.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 
@@ -43,6 +44,9 @@ from opengyre.scheduler.base import (
 )
 from opengyre.scheduler.scheduler import Scheduler
 
+MAX_FAILED_RESTARTS = 3
+"""A satellite that dies so often while it starts is not unlucky: the run ends with its reason."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -66,6 +70,8 @@ class Live:
         self._parts = parts
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._steps_done = parts.scheduler.state.steps_done
+        self._failed_restarts: Counter[int] = Counter()
+        """In a row, by cell."""
 
     async def run(self, carried: list[Group]) -> None:
         """Returns after the scheduler's Finish."""
@@ -161,8 +167,8 @@ class Live:
         await parts.history.role(cell, CellRole.SWITCHING)
         if role is CellRole.TRAINING:
             report = await parts.cluster.to_training(cell)
-            await parts.history.switch(report)
             parts.steps.start(cell, parts.tasks)
+            await parts.history.switch(report)
         else:
             await parts.steps.stop(cell)
             await parts.cluster.to_rollout(cell)
@@ -184,15 +190,22 @@ class Live:
         self.post(Published(version))
 
     async def _restart(self, cell: int) -> None:
-        await self._parts.cluster.restart(cell)
-        await self._parts.history.role(cell, CellRole.ROLLOUT)
+        try:
+            await self._parts.cluster.restart(cell)
+        except CellLostError:
+            self._failed_restarts[cell] += 1
+            if cell == CORE or self._failed_restarts[cell] >= MAX_FAILED_RESTARTS:
+                raise
+            return  # it is lost again, and told so
+        self._failed_restarts[cell] = 0
         self.post(CellReturned(cell))
+        await self._parts.history.role(cell, CellRole.ROLLOUT)
 
     async def _watch_cells(self) -> None:
         while True:
             cell = await self._parts.cluster.lost.get()
             self._parts.steps.lost(cell)
-            await self._parts.history.role(cell, CellRole.LOST)
             self.post(CellLost(cell))
+            await self._parts.history.role(cell, CellRole.LOST)
             if cell != CORE:
                 self._spawn(self._restart(cell))
