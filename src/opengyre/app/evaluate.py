@@ -14,9 +14,9 @@ async def evaluate_policy(
     config: RunConfig, paths: RunPaths, world: World, *, greedy: bool
 ) -> Evaluation:
     """Pass@1 of policy.model on tasks.heldout through the harness."""
-    tasks = heldout_tasks(config, paths.folder)
     room = config.cells.count * config.cells.capacity
     try:
+        tasks = heldout_tasks(config, paths.folder)
         start = Start(policy_folder(config))
         async with open_site(config, paths, world, start) as site, asyncio.TaskGroup() as group:
             rollouts = Rollouts(site.shop, group, lambda: room)

@@ -23,9 +23,8 @@ class Figures:
     roles: dict[int, CellRole] = field(default_factory=dict)
     waterlevel: int = 0
     capacity: int = 0
-    ended: int = 0
-    scored: int = 0
     excluded: int = 0
+    """Executions whose verdict is not scored."""
     steps: list[StepRow] = field(default_factory=list)
     role_switches: int = 0
     phase: str = "starting"
@@ -79,13 +78,9 @@ class History:
         await self._event("published", version=float(version))
 
     def execution(self, record: ExecutionRecord) -> None:
-        """An ended execution."""
-        self.figures.ended += 1
-        self.figures.phase_done += 1
-        if record.verdict.kind is VerdictKind.SCORED:
-            self.figures.scored += 1
-        else:
-            self.figures.excluded += 1
+        """An ended try of an execution."""
+        self.figures.phase_done += record.final
+        self.figures.excluded += record.final and record.verdict.kind is not VerdictKind.SCORED
         self._changed(self.figures)
 
     async def evaluation(self, name: str, step: int, passed: list[bool]) -> None:
@@ -146,6 +141,7 @@ def _metrics(result: StepResult, groups: list[Group], version: int) -> dict[str,
         "packed_tokens": float(total.packed_tokens),
         "expanded_tokens": float(total.expanded_tokens),
         "trained_tokens": float(total.trained_tokens),
+        "loss": total.loss_sum / max(1, result.executions),
         "clip_share": total.clip_share,
         "mismatch": total.mismatch,
         "entropy": total.entropy,

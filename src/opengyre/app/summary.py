@@ -26,10 +26,13 @@ def write_summary(
 
 
 def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str, object]:
-    """Figures of the whole run; counts of calls and moves are of this process."""
+    """Figures of the whole run; calls, moves, retries, switches, staleness and seconds are those of
+    this process, where the run was resumed.
+    """
     records = store.executions()
     steps = store.steps()
-    rates = {e.name: round(e.pass_rate, 4) for e in outcome.evaluations}
+    curve = store.events("evaluation")
+    rates = {e.fields["name"]: round(float(e.fields["rate"]), 4) for e in curve}
     verdicts: dict[str, int] = {}
     for record in records:
         verdicts[record.verdict.kind] = verdicts.get(record.verdict.kind, 0) + 1
@@ -48,13 +51,13 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
                 "name": e.fields["name"],
                 "pass": e.fields["rate"],
             }
-            for e in store.events("evaluation")
+            for e in curve
         ],
         "training_pass_by_step": [round(row.pass_rate, 4) for row in steps],
         "executions": len(records),
         "training_executions": sum(r.split == "train" and r.final for r in records),
         "verdicts": verdicts,
-        "excluded": sum(r.verdict.kind is not VerdictKind.SCORED for r in records),
+        "excluded": sum(r.final and r.verdict.kind is not VerdictKind.SCORED for r in records),
         "steps": len(steps),
         "role_switches": outcome.role_switches,
         "role_switches_by_burst": switches_by_burst(store),

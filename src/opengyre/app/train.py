@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from opengyre.app.episode import Tally, Workshop
 from opengyre.app.groups import GroupBook
-from opengyre.app.heldout import Evaluation, HeldOut
+from opengyre.app.heldout import HeldOut
 from opengyre.app.history import Figures, History
 from opengyre.app.live import Live, Parts
 from opengyre.app.paths import RunPaths
@@ -56,7 +56,6 @@ class World:
 class Outcome:
     """What a run came to, beside its store."""
 
-    evaluations: list[Evaluation] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase."""
     tally: Tally = field(default_factory=Tally)
@@ -163,12 +162,12 @@ async def train(
     resume: bool,
 ) -> Outcome:
     """Run to the end. Cancelled or failed, it leaves a folder that `resume` continues."""
-    start = find_start(config, paths, resume=resume)
-    train_set = training_tasks(config, paths.folder)
-    heldout_set = heldout_tasks(config, paths.folder)
-    check_disjoint(train_set, heldout_set)
     outcome = Outcome()
     try:
+        start = find_start(config, paths, resume=resume)
+        train_set = training_tasks(config, paths.folder)
+        heldout_set = heldout_tasks(config, paths.folder)
+        check_disjoint(train_set, heldout_set)
         async with open_site(config, paths, world, start) as site, asyncio.TaskGroup() as tasks:
             world.opened(site)
             run = _Run(site, start, TaskCycle(train_set, config.run.seed), tasks, outcome)
@@ -210,10 +209,14 @@ class _Run:
         self._sum_up()
 
     async def _evaluate(self, held: HeldOut, name: str, step: int) -> None:
+        known = self._site.store.events("evaluation")
+        done = {(event.fields["name"], event.fields["step"]) for event in known}
         for greedy in (False, True)[: 1 + self._site.config.eval.greedy]:
             label = f"{name}-greedy" if greedy else name
+            if (label, float(step)) in done:  # before the run was stopped
+                continue
             work = held.evaluate(label, self._site.cluster.version, step, greedy=greedy)
-            self._outcome.evaluations.append(await self._timed(label, work))
+            await self._timed(label, work)
 
     async def _train(self) -> None:
         site, config = self._site, self._site.config
