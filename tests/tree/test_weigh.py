@@ -12,7 +12,7 @@ from opengyre.core.records import Verdict
 from opengyre.tree.ledger import NO_SPREAD
 from opengyre.tree.record import ExecutionTree
 from opengyre.tree.select import select
-from opengyre.tree.weigh import GroupSamples, advantages, has_spread, samples_of_group
+from opengyre.tree.weigh import GroupSamples, advantages, draws_of, has_spread, samples_of_group
 from tests.tree.strategies import FEW, Member, groups, make_call
 
 SEED = st.integers(0, 2**32)
@@ -65,6 +65,16 @@ def test_every_execution_has_a_balanced_ledger(
         ledger = group.ledger_by_execution[execution_id]
         ledger.check()
         assert ledger.sampled == sum(len(call.output_ids) for call in tree.calls)
+
+
+@FEW
+@given(groups(), SEED)
+def test_an_executions_selection_can_be_drawn_again(members: list[Member], seed: int) -> None:
+    draws = draws_of(random.Random(seed))
+    trees = {execution_id: tree for execution_id, tree, _ in members}
+    for sample in weigh(members, seed, j_max=1).samples:
+        again = select(trees[sample.execution_id], 1, draws(sample.execution_id))
+        assert again.trajectories == sample.trajectories
 
 
 @FEW

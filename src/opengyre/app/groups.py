@@ -137,8 +137,13 @@ def samples_from_store(
         members,
         j_max=config.learner.max_trajectories,
         normalise=config.learner.normalise_advantage,
-        rng=random.Random(f"{config.run.seed}/{group_id}"),
+        rng=group_draws(config, group_id),
     )
+
+
+def group_draws(config: RunConfig, group_id: str) -> random.Random:
+    """What the selection of a group's trajectories is drawn with."""
+    return random.Random(f"{config.run.seed}/{group_id}")
 
 
 def _tree(store: RunStore, execution_id: str) -> ExecutionTree:

@@ -1,11 +1,11 @@
 """One execution's tree in the terminal."""
 
-import random
 from pathlib import Path
 
 from rich.console import Console
 from rich.tree import Tree
 
+from opengyre.app.groups import group_draws
 from opengyre.config.load import load_config
 from opengyre.core.errors import UserError
 from opengyre.core.records import ExecutionRecord
@@ -13,6 +13,7 @@ from opengyre.store.run import RunStore
 from opengyre.tree.record import ExecutionTree
 from opengyre.tree.select import select
 from opengyre.tree.show import BranchLine, describe
+from opengyre.tree.weigh import draws_of
 
 LISTED = 40
 """Executions that a listing shows: the newest, on one screen."""
@@ -52,7 +53,8 @@ def _headline(record: ExecutionRecord) -> str:
 
 def _drawn(record: ExecutionRecord, tree: ExecutionTree, run: Path) -> Tree:
     config = load_config(run / "config.toml")
-    selection = select(tree, config.learner.max_trajectories, random.Random(config.run.seed))
+    draws = draws_of(group_draws(config, record.group_id))  # those that training selected with
+    selection = select(tree, config.learner.max_trajectories, draws(record.execution_id))
     root = Tree(_headline(record))
     above = [root]
     for line in describe(tree, selection):

@@ -7,7 +7,7 @@ changes nothing for the others. All trajectories of an execution carry its one a
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,7 +71,7 @@ def samples_of_group(
     rng: random.Random,
 ) -> GroupSamples:
     """Select, weigh and account for one group. Draws from rng once, whatever the group holds."""
-    seed = rng.getrandbits(64)
+    draws = draws_of(rng)
     members = [ScoredExecution(*execution) for execution in executions]
     scored = [m for m in members if m.verdict.kind is VerdictKind.SCORED]
     rewards = [_reward(member) for member in scored]
@@ -80,15 +80,19 @@ def samples_of_group(
     ledgers = {m.execution_id: _all_excluded(m, spread=spread) for m in members}
     if spread:
         for member, advantage in zip(scored, advantages(rewards, normalise=normalise), strict=True):
-            # Each execution has its own draws, so that the others cannot change them.
-            own = random.Random(f"{seed}/{member.execution_id}")
-            selection = select(member.tree, j_max, own)
+            selection = select(member.tree, j_max, draws(member.execution_id))
             ledgers[member.execution_id] = selection.ledger
             samples += _sample(group_id, member, advantage, selection)
     for ledger in ledgers.values():
         ledger.check()
     mean = statistics.fmean(rewards) if rewards else None
     return GroupSamples(samples, ledgers, mean, spread, len(scored))
+
+
+def draws_of(rng: random.Random) -> Callable[[str], random.Random]:
+    """Each execution's own draws by its id, so that the others cannot change them."""
+    seed = rng.getrandbits(64)
+    return lambda execution_id: random.Random(f"{seed}/{execution_id}")
 
 
 def _reward(member: ScoredExecution) -> float:
