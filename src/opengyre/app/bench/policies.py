@@ -1,6 +1,5 @@
 """The three policies on one workload, in turns, through the real controller, cells and sandbox."""
 
-import asyncio
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from opengyre.app.bench.runs import CpuUse, PolicyRun, figures_of
 from opengyre.app.bench.workload import Workload, configuration, write_workload
 from opengyre.app.history import Figures
 from opengyre.app.paths import RunPaths
-from opengyre.app.stopping import first_cause
+from opengyre.app.stopping import until_done
 from opengyre.app.train import Site, World, train
 from opengyre.app.wall import RandomIds, WallClock
 from opengyre.config.run import PolicyName, RunConfig
@@ -72,10 +71,7 @@ def measure(
     paths = RunPaths.make(run)
     watch = _Watch(config, lambda steps: tell(label, steps))
     world = World(WallClock(), RandomIds(), watch.watch, watch.opened)
-    try:
-        outcome = asyncio.run(train(config, paths, world, resume=False))
-    except BaseExceptionGroup as group:
-        raise first_cause(group) from group
+    outcome = until_done(train(config, paths, world, resume=False), "the bench was stopped")
     with RunStore(paths.store) as store:
         return figures_of(store, outcome, watch.used(), label, repeat)
 

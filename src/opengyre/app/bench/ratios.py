@@ -23,8 +23,8 @@ class PolicyResult(Struct, kw_only=True):
     mean_seconds: dict[str, float]
     scores_within_noise: bool
     """Whether no two contenders' mean rewards differ by more than two standard errors."""
-    staleness_equal: bool
-    """Whether all contenders' largest staleness, in versions, is within the same bound."""
+    within_bound: bool
+    """Whether no group of any contender was older, in versions, than the bound."""
     staleness_bound: int
 
 
@@ -41,7 +41,7 @@ def compare_runs(runs: Sequence[PolicyRun], staleness_bound: int) -> PolicyResul
         async_best=best,
         mean_seconds=seconds,
         scores_within_noise=_within_noise(list(by_label.values())),
-        staleness_equal=all(run.staleness_versions.max <= staleness_bound for run in runs),
+        within_bound=all(run.staleness_versions.max <= staleness_bound for run in runs),
         staleness_bound=staleness_bound,
     )
 

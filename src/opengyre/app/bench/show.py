@@ -3,8 +3,10 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from opengyre.app.bench.ratios import PolicyResult
@@ -18,11 +20,21 @@ from opengyre.core.reasons import CellRole
 
 def policies_table(runs: Sequence[PolicyRun], result: PolicyResult) -> Table:
     """One line a run, the fastest policy's first."""
-    table = Table(title="The same optimiser steps under each policy", title_justify="left")
-    for heading in ("policy", "seconds", "times elastic", "rollout", "training", "idle"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
-    for heading in ("staleness mean/p95/max", "reward", "calls moved +KV/recomputed"):
-        table.add_column(heading, justify="right")
+    table = Table(
+        title="The same optimiser steps under each policy", box=None, padding=(0, 2, 0, 0)
+    )
+    table.add_column("policy", no_wrap=True)
+    for heading in (
+        "seconds",
+        "×",
+        "rollout",
+        "train",
+        "idle",
+        "stale",
+        "reward",
+        "moved",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
     elastic = result.mean_seconds["elastic"]
     for run in sorted(runs, key=lambda one: (result.mean_seconds[one.label], one.repeat)):
         stale = run.staleness_steps
@@ -33,9 +45,9 @@ def policies_table(runs: Sequence[PolicyRun], result: PolicyResult) -> Table:
             f"{run.busy_share.get(CellRole.ROLLOUT.value, 0.0):.0%}",
             f"{run.busy_share.get(CellRole.TRAINING.value, 0.0):.0%}",
             f"{run.idle_share:.0%}",
-            f"{stale.mean:.2f}/{stale.p95}/{stale.max}",
-            f"{run.reward:.4f} ±{run.reward_error:.4f}",
-            f"{run.moved_with_kv}/{run.recomputed}",
+            f"{stale.mean:.1f}/{stale.p95}/{stale.max}",
+            f"{run.reward:.3f}±{run.reward_error:.3f}",
+            f"{run.moved_with_kv}+{run.recomputed}",
         )
     return table
 
@@ -52,13 +64,15 @@ def policies_words(runs: Sequence[PolicyRun], result: PolicyResult) -> list[str]
         f"{result.staleness_bound})",
         f"an execution takes {first.execution_s:.1f} s under {first.label}, the slowest of a group "
         f"{first.slowest_over_mean:.2f} times the mean",
-        "rollout, training: CPU time of cells in that role, as a share of all cells' time",
+        f"everything beside the cells took {fmean(run.beside_share for run in runs):.1%} of the cores",
+        "rollout, train: CPU time of cells in that role, of all cells' time; stale: optimiser "
+        "steps, mean/p95/max; moved: calls in flight, with their KV cache + recomputed",
     ]
 
 
 def tree_table(result: TreeResult) -> Table:
     """Ratios with the figures that they come from."""
-    table = Table(title=f"Tree-packed / path-expanded, {result.run}", title_justify="left")
+    table = Table(title=f"Tree-packed / path-expanded, {result.run}", box=SIMPLE_HEAD)
     for heading in ("figure", "tree", "expanded", "ratio"):
         table.add_column(heading, justify="left" if heading == "figure" else "right")
     table.add_row(
@@ -73,8 +87,9 @@ def tree_table(result: TreeResult) -> Table:
         f"{result.expanded_tokens:,}",
         f"{result.token_ratio:.3f}",
     )
+    table.add_row("gradient error, whole", "", "", f"{result.relative_gradient_error:.1e}")
     table.add_row(
-        "largest relative gradient error", "", "", f"{result.max_relative_gradient_error:.1e}"
+        "gradient error, worst weight", "", "", f"{result.max_relative_gradient_error:.1e}"
     )
     return table
 

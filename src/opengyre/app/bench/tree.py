@@ -31,7 +31,10 @@ class TreeResult(Struct, kw_only=True):
 
     time_ratio: float
     token_ratio: float
+    relative_gradient_error: float
+    """Of the whole gradient, in 2-norms."""
     max_relative_gradient_error: float
+    """The same for each weight by itself; the largest."""
     tree_seconds: float
     """For all micro-steps once, the fastest of the repeats; likewise the next."""
     expanded_seconds: float
@@ -68,6 +71,7 @@ def measure_trees(run: Path, groups: int, repeats: int, now: Callable[[], float]
     return TreeResult(
         time_ratio=result.time_ratio,
         token_ratio=result.token_ratio,
+        relative_gradient_error=result.relative_gradient_error,
         max_relative_gradient_error=result.max_relative_gradient_error,
         tree_seconds=result.tree_seconds,
         expanded_seconds=result.expanded_seconds,

@@ -29,9 +29,9 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 """Qwen3's markup, as far as a conversation without tools needs it."""
 LETTERS = "".join(c for c in string.printable if c.isprintable()) + "\n"
 """One token a character: lengths in tokens are lengths in characters."""
-AVERSION = 0.5
-"""Of the direction in which all ordinary tokens lie and from which the special ones point away, so
-that a random policy does not end its answers by chance: exp(-6) as likely as the others."""
+LEAN = 4.0
+"""How far all ordinary tokens lie in one direction in which the special ones do not lie at all: a
+random policy then ends an answer by itself about once in 250,000 tokens (measured)."""
 
 ASK = "Mend the program. Say what to change, then wait for the build and read its log."
 LOG_LINE = "compiling unit %02d of the program ... done\n"
@@ -55,9 +55,10 @@ class Workload:
     """Of a cell, in executions: two thirds of the 48 that are outstanding at once."""
     turns: int = 6
     """Model calls of an execution, a wait after each."""
-    answer_tokens: int = 32
-    log_chars: int = 130
-    """What a tool prints. Longer logs shift model time from rollout to training."""
+    answer_tokens: int = 48
+    log_chars: int = 90
+    """What a tool prints. Longer logs shift model time from rollout to training: with these two, half
+    of it is training, where a 1:1 split is at its best."""
     wait_s: float = 8.0
     """Tool time of an execution, on average."""
     spread: float = 0.55
@@ -123,8 +124,8 @@ def write_policy(workload: Workload, folder: Path) -> Qwen3:
     model = new_policy(_shape(workload, len(vocabulary)), workload.seed, folder)
     embedding = dict(model.named_weights())["model.embed_tokens.weight"]
     with torch.no_grad():
-        embedding[:, 0] = AVERSION
-        embedding[[vocabulary[token] for token in SPECIAL], 0] = -AVERSION
+        embedding[:, 0] = LEAN
+        embedding[[vocabulary[token] for token in SPECIAL], 0] = 0.0
     save_model(model, folder, folder)
     return model
 
@@ -216,7 +217,7 @@ def configuration(
             "count": workload.cells,
             "capacity": workload.capacity,
             "kv_tokens": workload.capacity * context,
-            "token_budget": 2 * context,
+            "token_budget": context * 3 // 2,  # two executions or more
             "training_cells": training_cells,
         },
         "schedule": {

@@ -1,0 +1,81 @@
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from opengyre.app.bench.policies import contenders, in_turns
+from opengyre.app.bench.workload import (
+    SPECIAL,
+    Workload,
+    configuration,
+    waits_of_group,
+    write_policy,
+    write_workload,
+)
+from opengyre.model.qwen3 import causal_attend
+from opengyre.tasks.load import load_tasks
+
+SMALL = Workload(steps=2, cells=3, group_size=2, groups_per_step=1, hidden=64, layers=2, turns=2)
+
+
+@given(index=st.integers(0, 999), seed=st.integers(0, 99), size=st.integers(2, 16))
+def test_every_group_waits_as_long_on_average_and_the_same_each_time(
+    index: int, seed: int, size: int
+) -> None:
+    work = Workload(seed=seed, group_size=size)
+    waits = waits_of_group(work, index)
+    assert waits == waits_of_group(work, index)
+    assert [len(member) for member in waits] == [work.turns] * size
+    assert min(min(member) for member in waits) > 0
+    assert fmean(map(sum, waits)) == pytest.approx(work.wait_s)
+
+
+def test_the_slowest_of_a_group_waits_about_twice_the_mean() -> None:
+    """Model time, which hardly differs, brings the whole execution's ratio down to about 1.5."""
+    totals = [sum(member) for member in waits_of_group(Workload(), 0)]
+    assert 1.7 < max(totals) / fmean(totals) < 2.3
+
+
+def test_a_fresh_policy_hardly_ever_ends_an_answer_by_itself(tmp_path: Path) -> None:
+    work = Workload()
+    model = write_policy(work, tmp_path / "policy")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "policy" / "tokenizer.json"))
+    text = "<|im_start|>user\nMend it.<|im_end|>\n<|im_start|>assistant\nxq7"
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    with torch.no_grad():
+        hidden = model.hidden(torch.tensor(ids), torch.arange(len(ids)), causal_attend)
+        odds = model.logits(hidden).softmax(-1)
+    special = [tokenizer.token_to_id(token) for token in SPECIAL]
+    after_letters = [i for i, token in enumerate(ids) if token not in special]
+    assert float(odds[after_letters][:, special].sum(-1).max()) < 1e-4
+
+
+def test_contenders_differ_in_policy_and_split_alone(tmp_path: Path) -> None:
+    write_workload(SMALL, tmp_path)
+    assert len(load_tasks(tmp_path / "tasks")) == SMALL.groups
+    seen, rest = [], []
+    for contender in contenders(3):
+        config = configuration(SMALL, tmp_path, contender.policy, contender.training_cells)
+        raw = config.model_dump()
+        seen.append((raw["schedule"].pop("policy"), raw["cells"].pop("training_cells")))
+        raw["run"].pop("name")
+        rest.append(raw)
+    assert rest == [rest[0]] * 4
+    assert seen == [("elastic", 1), ("colocate", 1), ("async", 1), ("async", 2)]
+
+
+@given(cells=st.integers(2, 5), repeats=st.integers(1, 7))
+def test_each_repeat_has_every_contender_once_and_another_one_first(
+    cells: int, repeats: int
+) -> None:
+    order = list(in_turns(cells, repeats))
+    everyone = contenders(cells)
+    for repeat in range(repeats):
+        entered = [contender for number, contender in order if number == repeat]
+        assert sorted(entered, key=everyone.index) == everyone
+        assert entered[0] == everyone[repeat % len(everyone)]
