@@ -161,5 +161,5 @@ async def _record_many(store: RunStore) -> None:
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     path.write_bytes(b"not a database, but long enough to look at" * 40)
-    with pytest.raises(StoreError, match="cannot open"):
+    with pytest.raises(StoreError, match="not a database"):
         RunStore(path)

@@ -1,11 +1,13 @@
 """The command line. Each command says in its help what it needs and what it leaves behind."""
 
+import errno
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from opengyre.core.errors import OpenGyreError
 
@@ -21,17 +23,30 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure, always as ratios in
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(bench_app, name="bench")
 
+DISK_REFUSES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What the user has to mend; any other OSError is a fault of ours and keeps its traceback."""
+
 Config = Annotated[Path, typer.Argument(help="A TOML file; see docs/configuration.md.")]
 Run = Annotated[Path, typer.Argument(help="A run folder, such as runs/quickstart.")]
 
 
 def main() -> None:
-    """Entry point: our own errors become one clear line and exit code 2."""
+    """Entry point: our own errors, and a disk that refuses, become one line and exit code 2."""
     try:
         app()
     except OpenGyreError as error:
-        Console(stderr=True).print(f"[bold red]opengyre:[/] {error}", highlight=False)
-        sys.exit(2)
+        _tell(str(error))
+    except OSError as error:
+        if error.errno not in DISK_REFUSES:
+            raise
+        _tell(f"wanted to read and write files; found {error}; free space or mend permissions")
+
+
+def _tell(message: str) -> NoReturn:
+    Console(stderr=True).print(
+        f"[bold red]opengyre:[/] {escape(message)}", highlight=False, soft_wrap=True
+    )
+    sys.exit(2)
 
 
 @app.command()

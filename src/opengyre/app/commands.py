@@ -1,13 +1,15 @@
 """What the commands of the command line do."""
 
-import asyncio
 import shutil
+import tempfile
 from importlib.resources import files
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from opengyre.app.claim import check_free, claim
 from opengyre.app.evaluate import evaluate_policy
 from opengyre.app.paths import RunPaths
 from opengyre.app.progress import Progress
@@ -15,11 +17,11 @@ from opengyre.app.report.page import write_report
 from opengyre.app.sources import BUNDLED, bundled_tasks
 from opengyre.app.stopping import until_done
 from opengyre.app.summary import write_summary
-from opengyre.app.train import World, train
+from opengyre.app.train import Outcome, World, train
 from opengyre.app.wall import RandomIds, WallClock
 from opengyre.config.load import parse_config
 from opengyre.config.run import RunConfig, SandboxSection
-from opengyre.core.errors import UserError
+from opengyre.core.errors import EvaluatorError, UserError
 from opengyre.sandbox.make import make_sandbox
 from opengyre.store.run import RunStore
 from opengyre.tasks.bundled import FAMILIES, write_bundled
@@ -51,36 +53,32 @@ def run_training(
     console = Console()
     config = with_overrides(config, seed, name)
     folder = config.run.folder / config.run.name
-    _prepare(folder, source, resume=resume)
+    check_free(folder, resume=resume)
     paths = RunPaths.make(folder)
-    clock = WallClock(_seconds_recorded(paths) if resume else 0.0)
-    with Progress(console, clock, config.run.steps) as progress:
-        outcome = until_done(
-            train(config, paths, World(clock, RandomIds(), progress.watch), resume=resume),
-            f"stopped; go on with: opengyre train {source} --name {config.run.name} --resume",
-        )
+    try:
+        claim(config, source, folder)
+        outcome = _train(config, paths, console, _to_go_on(source, config, seed), resume=resume)
+    finally:
+        paths.remove_private()
     with RunStore(paths.store) as store:
         summary = write_summary(config, outcome, store, paths.summary)
     page = write_report(folder)
     _closing_words(console, summary, paths, page)
 
 
-def _prepare(folder: Path, source: Path, *, resume: bool) -> None:
-    if resume and not (folder / "run.sqlite").is_file():
-        raise UserError(f"a run to go on with at {folder}", "no run.sqlite", "leave out --resume")
-    if not resume and (folder / "run.sqlite").is_file():
-        raise UserError(
-            f"no run at {folder} yet",
-            "one is there",
-            f"add --resume to go on with it, choose another --name, or: rm -r {folder}",
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, folder / "config.toml")
-    except OSError as error:
-        raise UserError(
-            f"to write the run folder {folder}", str(error), "free space or set run.folder"
-        ) from error
+def _train(
+    config: RunConfig, paths: RunPaths, console: Console, if_stopped: str, *, resume: bool
+) -> Outcome:
+    clock = WallClock(_seconds_recorded(paths) if resume else 0.0)
+    with Progress(console, clock, config.run.steps) as progress:
+        world = World(clock, RandomIds(), progress.watch)
+        return until_done(train(config, paths, world, resume=resume), if_stopped)
+
+
+def _to_go_on(source: Path, config: RunConfig, seed: int | None) -> str:
+    same_seed = "" if seed is None else f" --seed {seed}"
+    words = f"opengyre train {source} --name {config.run.name}{same_seed} --resume"
+    return f"stopped; go on with: {words}"
 
 
 def _seconds_recorded(paths: RunPaths) -> float:
@@ -99,6 +97,7 @@ def _closing_words(
         "heldout_pass_before",
         "heldout_pass_after",
         "executions",
+        "excluded",
         "steps",
         "role_switches",
         "calls_moved_with_kv",
@@ -120,6 +119,10 @@ def run_evaluation(config: RunConfig, model: Path | None, *, greedy: bool) -> No
         raw["policy"]["model"] = model
         config = RunConfig.model_validate(raw)
     folder = config.run.folder / f"{config.run.name}-eval"
+    if any((folder / "checkpoints").glob("*")):
+        raise UserError(
+            f"to evaluate in {folder}", "a training run there", "choose another run.name"
+        )
     shutil.rmtree(folder, ignore_errors=True)
     paths = RunPaths.make(folder)
     clock = WallClock()
@@ -129,6 +132,11 @@ def run_evaluation(config: RunConfig, model: Path | None, *, greedy: bool) -> No
                 config, paths, World(clock, RandomIds(), progress.watch), greedy=greedy
             ),
             "stopped",
+        )
+    if not result.passed:
+        raise EvaluatorError(
+            f"wanted a scored execution; found {result.excluded} that are excluded; "
+            f"see why: opengyre tree {folder} list"
         )
     console.print(
         f"pass@1 {result.pass_rate:.3f} over {len(result.passed)} executions, "
@@ -140,20 +148,20 @@ def run_evaluation(config: RunConfig, model: Path | None, *, greedy: bool) -> No
 def check_task_folder(source: str, count: int) -> bool:
     """Print a line a task; True when all are good."""
     console = Console()
-    clock = WallClock()
-    paths = RunPaths.make(Path("runs") / "tasks-check")
-    try:
+    with tempfile.TemporaryDirectory(prefix="opengyre-check-") as name:
+        private = Path(name)
         if source.startswith(BUNDLED):
-            tasks = bundled_tasks(source, "train", count, paths.private)
+            tasks = bundled_tasks(source, "train", count, private)
         else:
             tasks = load_tasks(Path(source))
-        sandbox = make_sandbox(SandboxSection(), clock)
-        results = asyncio.run(check_tasks(tasks, sandbox, paths.private))
-    finally:
-        paths.remove_private()
+        sandbox = make_sandbox(SandboxSection(), WallClock())
+        results = until_done(check_tasks(tasks, sandbox, private), "stopped")
     for result in results:
         mark = "[green]good[/]" if result.good else "[red]bad [/]"
-        console.print(f"{mark} {result.task_id}  {'; '.join(result.faults)}", highlight=False)
+        words = escape(f"{result.task_id}  {'; '.join(result.faults)}")
+        console.print(f"{mark} {words}", highlight=False, soft_wrap=True)
+        for note in result.notes:
+            console.print(f"     note: {escape(note)}", highlight=False, soft_wrap=True)
     return all(result.good for result in results)
 
 

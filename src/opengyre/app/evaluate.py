@@ -20,7 +20,7 @@ async def evaluate_policy(
         start = Start(policy_folder(config))
         async with open_site(config, paths, world, start) as site, asyncio.TaskGroup() as group:
             rollouts = Rollouts(site.shop, group, lambda: room)
-            held = HeldOut(config, tasks, rollouts, site.history, world.clock)
+            held = HeldOut(config, tasks, rollouts, site.history, site.store, world.clock)
             return await held.evaluate("evaluation", start.version, start.step, greedy=greedy)
     finally:
         paths.remove_private()

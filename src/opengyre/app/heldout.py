@@ -11,6 +11,7 @@ from opengyre.config.run import RunConfig
 from opengyre.core.protocols import Clock
 from opengyre.core.reasons import VerdictKind
 from opengyre.core.records import ExecutionRecord
+from opengyre.store.run import RunStore
 from opengyre.tasks.base import Task
 
 
@@ -38,8 +39,10 @@ class HeldOut:
         tasks: list[Task],
         rollouts: Rollouts,
         history: History,
+        store: RunStore,
         clock: Clock,
     ) -> None:
+        self._store = store
         self._config = config
         self._tasks = tasks
         self._rollouts = rollouts
@@ -56,7 +59,10 @@ class HeldOut:
             for j in range(samples)
         ]
         await self._history.phase(name, len(orders))
-        final = await self._run(orders)
+        known = self._recorded({order.member for order in orders}, version)
+        for record in known.values():
+            self._history.execution(record)
+        final = [*known.values(), *await self._run([o for o in orders if o.member not in known])]
         scored = [r.verdict for r in final if r.verdict.kind is VerdictKind.SCORED]
         result = Evaluation(
             name=name,
@@ -66,6 +72,14 @@ class HeldOut:
         )
         await self._history.evaluation(name, step, result.passed)
         return result
+
+    def _recorded(self, members: set[str], version: int) -> dict[str, ExecutionRecord]:
+        """What these weights did already, before the run was stopped and resumed."""
+        return {
+            record.member: record
+            for record in self._store.executions()
+            if record.final and record.member in members and record.version_dispatched == version
+        }
 
     async def _run(self, orders: list[Order]) -> list[ExecutionRecord]:
         final: list[ExecutionRecord] = []
@@ -80,7 +94,8 @@ class HeldOut:
 
         for order in orders:
             self._rollouts.order(order, Watcher(recorded))
-        await whole.wait()
+        if orders:
+            await whole.wait()
         return final
 
     def _order(self, member: str, task: Task, version: int, temperature: float) -> Order:

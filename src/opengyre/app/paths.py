@@ -1,9 +1,16 @@
-"""Where a run keeps what: one folder, one layout."""
+"""Where a run keeps what: one folder, one layout.
 
-import shutil
+Invariant: a run folder has at most one live process; the private folder's lock proves it.
+"""
+
+import hashlib
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from opengyre.core.errors import UserError
+from opengyre.transfer.folder import NAME_DIGITS, ShmDir
 
 
 @dataclass(frozen=True)
@@ -11,14 +18,29 @@ class RunPaths:
     """The run folder and the places in it."""
 
     folder: Path
-    private: Path
-    """A short-named 0700 folder for sockets and workspaces; gone after the run."""
+    _private: ShmDir
 
     @staticmethod
     def make(folder: Path) -> "RunPaths":
-        """Creates both folders."""
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        return RunPaths(folder.resolve(), Path(tempfile.mkdtemp(prefix="opengyre-")))
+        """Creates both folders, and removes what a killed run left in the private one.
+
+        Raises UserError when they cannot be made, TransferError when a live run owns them.
+        """
+        try:
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"to write the run folder {folder}", str(error), "free space or set run.folder"
+            ) from error
+        whose = f"private:{os.getuid()}:{folder.resolve()}"
+        digest = hashlib.sha256(whose.encode()).hexdigest()[:NAME_DIGITS]
+        private = ShmDir(Path(tempfile.gettempdir()) / f"opengyre-{digest}")
+        return RunPaths(folder.resolve(), private)
+
+    @property
+    def private(self) -> Path:
+        """A short-named 0700 folder for sockets and workspaces; gone after the run."""
+        return self._private.path
 
     @property
     def store(self) -> Path:
@@ -44,4 +66,5 @@ class RunPaths:
         return self.private / "work" / execution_id
 
     def remove_private(self) -> None:
-        shutil.rmtree(self.private, ignore_errors=True)
+        """Idempotent."""
+        self._private.close()

@@ -56,13 +56,15 @@ class Progress:
         self._figures = figures
         steps, phase = self._shown
         self._shown = (len(figures.steps), figures.phase)
-        if figures.phase != phase:
-            self._print(f"{figures.phase}: {figures.phase_total} executions")
         for row in figures.steps[steps:]:
             self._print(step_line(row, self._total))
+        if figures.phase != phase:
+            self._print(f"{figures.phase}: {figures.phase_total} executions")
 
     def _print(self, line: str) -> None:
-        self._console.print(f"{_minutes(self._clock.now())} · {line}", highlight=False)
+        self._console.print(
+            f"{_minutes(self._clock.now())} · {line}", highlight=False, soft_wrap=True
+        )
 
     def _draw(self) -> RenderableType:
         figures = self._figures

@@ -4,6 +4,7 @@ import shutil
 from importlib.resources import files
 from pathlib import Path
 
+from opengyre.app.policy import check_policy
 from opengyre.config.run import RunConfig
 from opengyre.core.errors import UserError
 from opengyre.tasks.base import Task
@@ -20,14 +21,17 @@ QUICKSTART_POLICY = "quickstart"
 def policy_folder(config: RunConfig) -> Path:
     """The transformers folder that the run starts from. Raises UserError."""
     if str(config.policy.model) == QUICKSTART_POLICY:
-        return Path(str(files("opengyre.app.quickstart").joinpath("policy")))
-    if not config.policy.model.is_dir():
+        folder = Path(str(files("opengyre.app.quickstart").joinpath("policy")))
+    else:
+        folder = config.policy.model
+    if not folder.is_dir():
         raise UserError(
             "a folder at policy.model",
             f"nothing at {config.policy.model}",
             f'set it to a transformers folder, or to "{QUICKSTART_POLICY}"',
         )
-    return config.policy.model
+    check_policy(folder, config.policy.context_tokens)
+    return folder
 
 
 def training_tasks(config: RunConfig, folder: Path) -> list[Task]:
@@ -60,9 +64,21 @@ def _tasks(source: str, split: str, count: int, folder: Path) -> list[Task]:
 def bundled_tasks(source: str, split: str, count: int, folder: Path) -> list[Task]:
     """Write `count` tasks of "bundled:FAMILY[+FAMILY…]" below folder/tasks and load them."""
     families = source.removeprefix(BUNDLED).split("+")
+    _check_mix(source, families, count)
     target = folder / "tasks" / split
     shutil.rmtree(target, ignore_errors=True)  # a resumed run writes the same tasks again
     for i, family in enumerate(families):
         share = count // len(families) + (i < count % len(families))
         write_bundled(family, "train" if split == "train" else "heldout", share, 0, target / family)
     return [task for family in families for task in load_tasks(target / family)]
+
+
+def _check_mix(source: str, families: list[str], count: int) -> None:
+    if len(set(families)) < len(families):
+        raise UserError("each bundled family once", source, "name it once")
+    if count < len(families):
+        raise UserError(
+            f"a task or more of each family in {source}",
+            f"a count of {count} for {len(families)} families",
+            f"ask for at least {len(families)}",
+        )

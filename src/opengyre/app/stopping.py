@@ -23,7 +23,7 @@ def until_done(work: Coroutine[None, None, T], if_stopped: str) -> T:
         number = signal.SIGTERM
     except BaseExceptionGroup as group:
         raise first_cause(group) from group
-    Console(stderr=True).print(f"\n{if_stopped}", highlight=False)
+    Console(stderr=True).print(f"\n{if_stopped}", highlight=False, soft_wrap=True)
     raise SystemExit(128 + number)
 
 

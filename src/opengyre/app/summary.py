@@ -32,7 +32,11 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
     records = store.executions()
     steps = store.steps()
     curve = store.events("evaluation")
-    rates = {e.fields["name"]: round(float(e.fields["rate"]), 4) for e in curve}
+    rates = {
+        e.fields["name"]: round(float(e.fields["rate"]), 4)
+        for e in curve
+        if float(e.fields["n"]) > 0  # nothing was scored: no rate, and not a rate of 0
+    }
     verdicts: dict[str, int] = {}
     for record in records:
         verdicts[record.verdict.kind] = verdicts.get(record.verdict.kind, 0) + 1
@@ -40,7 +44,7 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
         "harness": config.harness.name,
         "policy": config.schedule.policy,
         "seed": config.run.seed,
-        "heldout_tasks": config.tasks.heldout_count,
+        "heldout_tasks": len({r.task_id for r in records if r.split == "heldout"}),
         "heldout_pass_before": rates.get("before"),
         "heldout_pass_after": rates.get("after"),
         "heldout_pass_before_greedy": rates.get("before-greedy"),

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from tokenizers import Tokenizer
-
 from opengyre.app.episode import Tally, Workshop
 from opengyre.app.groups import GroupBook
 from opengyre.app.heldout import HeldOut
 from opengyre.app.history import Figures, History
 from opengyre.app.live import Live, Parts
 from opengyre.app.paths import RunPaths
+from opengyre.app.policy import read_tokenizer
 from opengyre.app.rollouts import Rollouts
 from opengyre.app.sources import check_disjoint, heldout_tasks, policy_folder, training_tasks
 from opengyre.app.steps import StepRunner
@@ -85,7 +84,7 @@ async def open_site(
     """Start cells, proxy and store; stop them in reverse order."""
     sandbox = make_sandbox(config.sandbox, world.clock)
     harness = make_harness(config.harness)
-    tokenizer = Tokenizer.from_file(str(start.model / "tokenizer.json"))
+    tokenizer = read_tokenizer(start.model)
     family = Qwen3Family(tokenizer, config.policy.tool_style)
     cluster = LocalCluster(
         config.cells,
@@ -197,7 +196,9 @@ class _Run:
     async def phases(self, heldout: list[Task]) -> None:
         """Before, training, after."""
         section, site = self._site.config.eval, self._site
-        held = HeldOut(site.config, heldout, self._rollouts, site.history, site.world.clock)
+        held = HeldOut(
+            site.config, heldout, self._rollouts, site.history, site.store, site.world.clock
+        )
         await site.store.rewind(self._start.step)
         site.history.figures.steps.extend(site.store.steps())
         if section.before and self._start.step == 0:

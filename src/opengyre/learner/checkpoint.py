@@ -93,7 +93,11 @@ def checkpoints(root: Path) -> list[Path]:
 
 
 def _unusable(folder: Path, error: Exception) -> UserError:
-    return UserError(f"a checkpoint at {folder}", str(error), "take another checkpoint of the run")
+    return UserError(
+        f"a checkpoint at {folder}",
+        str(error),
+        f"remove it (rm -r {folder}): --resume then goes on from the one before",
+    )
 
 
 def _write(

@@ -52,7 +52,10 @@ class RunStore:
             self._writer = _connect(path)
             self._reader = _connect(path)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"cannot open the run's store at {path}: {error}") from error
+            raise StoreError(
+                f"wanted a run's store at {path}; found {error}; free space, mend permissions, or "
+                "pass a run's folder"
+            ) from error
         self._reading = threading.Lock()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_all, name="store", daemon=True)

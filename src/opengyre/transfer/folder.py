@@ -35,7 +35,7 @@ class ShmDir:
             _check_ours(path)
         except OSError as error:
             raise TransferError(
-                f"wanted a folder for shared memory at {path}; found {error}; free some space there"
+                f"wanted a private folder at {path}; found {error}; free some space there"
             ) from error
         self._lock: int | None = _take_lock(path)
         for leftover in path.iterdir():

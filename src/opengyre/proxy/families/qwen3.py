@@ -53,7 +53,7 @@ class Qwen3Family:
             raise UserError(
                 f"a tokeniser with {token} as one special token",
                 "none" if found is None else "it split into several tokens",
-                "use the tokenizer.json of a Qwen3 model, or set policy.family",
+                "use the tokenizer.json of a Qwen3 model",
             )
         return found
 

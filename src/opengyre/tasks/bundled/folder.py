@@ -7,6 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from opengyre.core.errors import UserError
 from opengyre.tasks.bundled.base import Blueprint
 
 WORKDIR = "/app"
@@ -45,7 +46,7 @@ def task_id_of(blueprint: Blueprint) -> str:
 
 
 def write_task(blueprint: Blueprint, into: Path) -> Path:
-    """Write the task's folder inside into, and return it. Raises FileExistsError."""
+    """Write the task's folder inside into, and return it. Raises UserError."""
     task_id = task_id_of(blueprint)
     folder = into / task_id
     expected = json.dumps({"f2p": blueprint.f2p, "p2p": blueprint.p2p}, indent=1)
@@ -58,7 +59,12 @@ def write_task(blueprint: Blueprint, into: Path) -> Path:
         "tests/check.py": VERIFIER.read_text(),
         "tests/expected.json": expected + "\n",
     } | {f"environment/files/{path}": text for path, text in blueprint.files.items()}
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(
+            f"to make the task folder {folder}", str(error), "choose another folder, or make room"
+        ) from error
     for name, text in texts.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
