@@ -3,6 +3,7 @@
 import asyncio
 
 from opengyre.app.heldout import Evaluation, HeldOut
+from opengyre.app.keeping import kept_cells
 from opengyre.app.paths import RunPaths
 from opengyre.app.rollouts import Rollouts
 from opengyre.app.sources import heldout_tasks, policy_folder
@@ -14,13 +15,13 @@ async def evaluate_policy(
     config: RunConfig, paths: RunPaths, world: World, *, greedy: bool
 ) -> Evaluation:
     """Pass@1 of policy.model on tasks.heldout through the harness."""
-    room = config.cells.count * config.cells.capacity
     try:
         tasks = heldout_tasks(config, paths.folder)
         start = Start(policy_folder(config))
         async with open_site(config, paths, world, start) as site, asyncio.TaskGroup() as group:
-            rollouts = Rollouts(site.shop, group, lambda: room)
+            rollouts = Rollouts(site.shop, group, site.room)
             held = HeldOut(config, tasks, rollouts, site.history, site.store, world.clock)
-            return await held.evaluate("evaluation", start.version, start.step, greedy=greedy)
+            async with kept_cells(site.cluster, site.history, group, rollouts.fill):
+                return await held.evaluate("evaluation", start.version, start.step, greedy=greedy)
     finally:
         paths.remove_private()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from opengyre.app.episode import Order
 from opengyre.app.groups import Group, GroupBook
 from opengyre.app.history import History
+from opengyre.app.keeping import MAX_FAILED_RESTARTS
 from opengyre.app.rollouts import Rollouts, Watcher
 from opengyre.app.steps import StepResult, StepRunner
 from opengyre.cluster.base import CORE, CellLostError, Cluster
@@ -43,9 +44,6 @@ from opengyre.scheduler.base import (
     Switched,
 )
 from opengyre.scheduler.scheduler import Scheduler
-
-MAX_FAILED_RESTARTS = 3
-"""A satellite that dies so often while it starts is not unlucky: the run ends with its reason."""
 
 
 @dataclass(frozen=True)

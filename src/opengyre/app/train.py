@@ -11,6 +11,7 @@ from opengyre.app.episode import Tally, Workshop
 from opengyre.app.groups import GroupBook
 from opengyre.app.heldout import HeldOut
 from opengyre.app.history import Figures, History
+from opengyre.app.keeping import kept_cells
 from opengyre.app.live import Live, Parts
 from opengyre.app.paths import RunPaths
 from opengyre.app.policy import read_tokenizer
@@ -75,6 +76,11 @@ class Site:
     history: History
     shop: Workshop
     world: World
+
+    def room(self) -> int:
+        """Executions that the cells in rollout serve at a time."""
+        roles = self.cluster.roles
+        return sum(role is CellRole.ROLLOUT for role in roles) * self.config.cells.capacity
 
 
 @contextlib.asynccontextmanager
@@ -187,11 +193,7 @@ class _Run:
         self._cycle = cycle
         self._tasks = tasks
         self._outcome = outcome
-        self._rollouts = Rollouts(site.shop, tasks, self._room)
-
-    def _room(self) -> int:
-        roles = self._site.cluster.roles
-        return sum(role is CellRole.ROLLOUT for role in roles) * self._site.config.cells.capacity
+        self._rollouts = Rollouts(site.shop, tasks, site.room)
 
     async def phases(self, heldout: list[Task]) -> None:
         """Before, training, after."""
@@ -216,8 +218,10 @@ class _Run:
             label = f"{name}-greedy" if greedy else name
             if (label, float(step)) in done:  # before the run was stopped
                 continue
-            work = held.evaluate(label, self._site.cluster.version, step, greedy=greedy)
-            await self._timed(label, work)
+            site = self._site
+            async with kept_cells(site.cluster, site.history, self._tasks, self._rollouts.fill):
+                work = held.evaluate(label, site.cluster.version, step, greedy=greedy)
+                await self._timed(label, work)
 
     async def _train(self) -> None:
         site, config = self._site, self._site.config

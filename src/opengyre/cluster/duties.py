@@ -105,10 +105,13 @@ class _Cell:
 
     def _move_out(self, command: wire.MoveOut) -> wire.Result:
         self._paused = False
-        folder = Path(command.folder)
+        folder = Path(command.folder) if command.folder is not None else None
         return wire.MovedOut(requests=[self._export(r, folder) for r in command.request_ids])
 
-    def _export(self, request_id: str, folder: Path) -> wire.Moved:
+    def _export(self, request_id: str, folder: Path | None) -> wire.Moved:
+        if folder is None:
+            self.engine.cancel(request_id)
+            return wire.Moved(request_id, None)
         path = folder / f"kv-{request_id}"
         exported = self.engine.export_kv(request_id, path)
         return wire.Moved(request_id, str(path) if exported else None)

@@ -68,7 +68,8 @@ class MoveOut(Struct, frozen=True, kw_only=True, tag=True):
     """Export these requests (all that there are) and forget them. Answered with MovedOut."""
 
     request_ids: list[str]
-    folder: str
+    folder: str | None
+    """None: without their KV."""
 
 
 class Pause(Struct, frozen=True, kw_only=True, tag=True):
