@@ -1,6 +1,9 @@
 """A checkpoint gives back weights and optimiser exactly, or is not there."""
 
 import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,6 +91,26 @@ def test_a_torn_optimiser_file_is_named(tmp_path: Path) -> None:
     (folder / checkpoint.OPTIMISER).write_bytes(b"torn")
     with pytest.raises(UserError, match="a checkpoint at"):
         checkpoint.load(folder)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A disk that refuses: any file that grows beyond size is an error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_refuses_is_told_and_the_older_checkpoint_stays(tmp_path: Path) -> None:
+    trainer = trained(tmp_path / "policy", 0)
+    root = tmp_path / "saved"
+    checkpoint.save(root, trainer.model, tmp_path / "policy", {}, Mark(step=1, version=1), 1)
+    with files_of_at_most(1000), pytest.raises(LearnerError, match="free space, then --resume"):
+        checkpoint.save(root, trainer.model, tmp_path / "policy", {}, Mark(step=2, version=2), 1)
+    assert [checkpoint.load(p).mark.step for p in checkpoint.checkpoints(root)] == [1]
 
 
 def test_another_models_optimiser_state_is_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from opengyre.core.errors import UserError
+from opengyre.core.errors import LearnerError, UserError
 from opengyre.model.folder import load_model, save_model
 from opengyre.model.qwen3 import Qwen3
 
@@ -51,9 +51,21 @@ def save(
 ) -> Path:
     """Write root/step-N, then drop all but the newest `keep` checkpoints; returns its folder.
 
-    like: the folder whose config and tokenizer the checkpoint takes over.
+    like: the folder whose config and tokenizer the checkpoint takes over. Raises LearnerError when
+    the disk refuses; older checkpoints are kept then.
     """
     assert keep > 0
+    try:
+        return _replace(root, model, like, optimiser, mark, keep)
+    except (OSError, SafetensorError) as error:
+        raise LearnerError(
+            f"wanted to write a checkpoint in {root}; found {error}; free space, then --resume"
+        ) from error
+
+
+def _replace(  # noqa: PLR0913 - save, without its errors
+    root: Path, model: Qwen3, like: Path, optimiser: dict[str, Tensor], mark: Mark, keep: int
+) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     for old in root.glob(f"{HIDDEN}*"):
         shutil.rmtree(old)
