@@ -128,8 +128,8 @@ def warmstart(
     out: Annotated[Path, typer.Argument(help="Folder for the policy.")],
     *,
     seed: Annotated[int, typer.Option(help="Seed of demonstrations and weights.")] = 0,
-    traces: Annotated[int, typer.Option(help="Demonstrations to imitate.")] = 3000,
-    epochs: Annotated[int, typer.Option(help="Passes over them.")] = 3,
+    traces: Annotated[int, typer.Option(help="Demonstrations to imitate.")] = 4000,
+    epochs: Annotated[int, typer.Option(help="Passes over them.")] = 4,
 ) -> None:
     """Make the small policy that the quickstart starts from, by imitating sloppy demonstrations."""
     from opengyre.app.warmstart.make import make_policy
@@ -176,7 +176,7 @@ JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write all fi
 @bench_app.command(name="policies")
 def bench_policies(  # noqa: PLR0913 — a command's options
     *,
-    steps: Annotated[int, typer.Option(min=2, help="Optimiser steps of each run.")] = 6,
+    steps: Annotated[int, typer.Option(min=2, help="Optimiser steps of each run.")] = 12,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each policy, in turns.")] = 1,
     cells: Annotated[
         int, typer.Option(min=2, help="Cells; more than CPUs make cells borrow from one another.")
@@ -184,7 +184,9 @@ def bench_policies(  # noqa: PLR0913 — a command's options
     seed: Annotated[int, typer.Option(help="Of tasks, waits, weights and sampling.")] = 0,
     wait: Annotated[
         float, typer.Option(min=0.1, help="Mean seconds of tool time of an execution.")
-    ] = 8.0,
+    ] = 5.0,
+    burst: Annotated[int, typer.Option(min=1, help="mu, optimiser steps of a burst.")] = 3,
+    staleness: Annotated[int, typer.Option(min=0, help="phi, staleness budget in steps.")] = 1,
     keep: Annotated[
         Path | None, typer.Option(help="A new folder for the runs, for opengyre report.")
     ] = None,
@@ -198,7 +200,14 @@ def bench_policies(  # noqa: PLR0913 — a command's options
     from opengyre.app.bench.commands import run_policies
     from opengyre.app.bench.workload import Workload
 
-    work = Workload(steps=steps, cells=cells, seed=seed, wait_s=wait)
+    work = Workload(
+        steps=steps,
+        cells=cells,
+        seed=seed,
+        wait_s=wait,
+        steps_per_burst=burst,
+        staleness_steps=staleness,
+    )
     run_policies(work, repeats, keep, json)
 
 

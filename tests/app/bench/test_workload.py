@@ -34,10 +34,10 @@ def test_every_group_waits_as_long_on_average_and_the_same_each_time(
     assert fmean(map(sum, waits)) == pytest.approx(work.wait_s)
 
 
-def test_the_slowest_of_a_group_waits_about_twice_the_mean() -> None:
-    """Model time, which hardly differs, brings the whole execution's ratio down to about 1.5."""
+def test_the_slowest_of_a_group_waits_longer_than_the_mean() -> None:
+    """Model time changes the ratio of the whole execution in both directions; about 1.5 is wanted."""
     totals = [sum(member) for member in waits_of_group(Workload(), 0)]
-    assert 1.7 < max(totals) / fmean(totals) < 2.3
+    assert 1.6 < max(totals) / fmean(totals) < 1.9
 
 
 def test_a_fresh_policy_hardly_ever_ends_an_answer_by_itself(tmp_path: Path) -> None:
