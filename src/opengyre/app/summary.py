@@ -5,11 +5,13 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
 from opengyre import __version__
 from opengyre.app.train import Outcome
+from opengyre.cluster.base import Move
 from opengyre.config.run import RunConfig
 from opengyre.core.reasons import VerdictKind
 from opengyre.store.run import RunStore
@@ -68,6 +70,10 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
         "calls": outcome.tally.calls,
         "calls_moved_with_kv": outcome.moved_with_kv,
         "calls_recomputed": outcome.recomputed,
+        "stall_ms": {
+            "with_kv": stalls([move for move in outcome.moves if move.with_kv]),
+            "recomputed": stalls([move for move in outcome.moves if not move.with_kv]),
+        },
         "harness_visible_errors": outcome.tally.harness_visible_errors,
         "retries": outcome.tally.retries,
         "forks": outcome.tally.forks,
@@ -89,6 +95,19 @@ def ledger_of(store: RunStore) -> dict[str, object]:
         "excluded": total.excluded,
         "truncated": total.truncated,
         "balanced": total.balanced and all(one.balanced for one in store.ledgers().values()),
+    }
+
+
+def stalls(moves: list[Move]) -> dict[str, float]:
+    """Milliseconds from the interruption of a moved call to its next token."""
+    times = sorted(move.stall_s * 1000 for move in moves)
+    if not times:
+        return {"calls": 0}
+    return {
+        "calls": len(times),
+        "median": round(median(times), 1),
+        "max": round(times[-1], 1),
+        "median_tokens": median(move.tokens for move in moves),
     }
 
 

@@ -18,6 +18,7 @@ from opengyre.app.policy import read_tokenizer
 from opengyre.app.rollouts import Rollouts
 from opengyre.app.sources import check_disjoint, heldout_tasks, policy_folder, training_tasks
 from opengyre.app.steps import StepRunner
+from opengyre.cluster.base import Move
 from opengyre.cluster.local import LocalCluster
 from opengyre.config.run import RunConfig
 from opengyre.core.protocols import Clock, IdSource
@@ -61,6 +62,7 @@ class Outcome:
     tally: Tally = field(default_factory=Tally)
     moved_with_kv: int = 0
     recomputed: int = 0
+    moves: list[Move] = field(default_factory=list)
     role_switches: int = 0
     staleness: StalenessSummary | None = None
 
@@ -258,6 +260,7 @@ class _Run:
         self._outcome.tally = self._site.shop.tally
         self._outcome.moved_with_kv = counters.moved_with_kv
         self._outcome.recomputed = counters.recomputed
+        self._outcome.moves = counters.moves
         self._outcome.role_switches = self._site.history.figures.role_switches
 
 

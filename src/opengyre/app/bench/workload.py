@@ -42,31 +42,31 @@ LONGEST_LINE = 50
 class Workload:
     """The defaults are what docs/performance.md reports."""
 
-    steps: int = 6
+    steps: int = 12
     """Optimiser steps."""
     cells: int = 2
     seed: int = 0
     group_size: int = 8
     groups_per_step: int = 2
-    steps_per_burst: int = 2
+    steps_per_burst: int = 3
     staleness_steps: int = 1
-    """These four: as in the quickstart, but for fewer groups a step."""
+    """(1 + 3) * 2 * 8 = 64 executions are outstanding at the start of a burst."""
     capacity: int = 32
-    """Of a cell, in executions: two thirds of the 48 that are outstanding at once."""
+    """Of a cell, in executions: two cells can serve all that is outstanding, one cell cannot."""
     turns: int = 6
     """Model calls of an execution, a wait after each."""
-    answer_tokens: int = 48
-    log_chars: int = 90
+    answer_tokens: int = 32
+    log_chars: int = 60
     """What a tool prints. Longer logs shift model time from rollout to training: with these two, half
     of it is training, where a 1:1 split is at its best."""
-    wait_s: float = 8.0
+    wait_s: float = 5.0
     """Tool time of an execution, on average."""
-    spread: float = 0.55
+    spread: float = 0.42
     """Standard deviation of the logarithm of an execution's tool time within its group: with it the
     slowest of a group takes about 1.5 times the mean, model time included."""
-    hidden: int = 256
+    hidden: int = 192
     layers: int = 4
-    """3.2 million parameters."""
+    """1.8 million parameters."""
     sandbox: str = "bubblewrap"
     learner: dict[str, float] = field(
         default_factory=lambda: {"learning_rate": 1e-3, "clip_low": 0.005, "clip_high": 0.01}
