@@ -11,6 +11,7 @@ from rich.table import Table
 
 from opengyre.app.claim import check_free, claim
 from opengyre.app.evaluate import evaluate_policy
+from opengyre.app.excluded import why_excluded
 from opengyre.app.paths import RunPaths
 from opengyre.app.progress import Progress
 from opengyre.app.report.page import write_report
@@ -62,8 +63,11 @@ def run_training(
         paths.remove_private()
     with RunStore(paths.store) as store:
         summary = write_summary(config, outcome, store, paths.summary)
+        excluded = why_excluded(store.executions())
     page = write_report(folder)
     _closing_words(console, summary, paths, page)
+    if excluded:
+        console.print(f"{excluded}; see: opengyre tree {folder} list", markup=False, soft_wrap=True)
 
 
 def _train(
@@ -134,9 +138,10 @@ def run_evaluation(config: RunConfig, model: Path | None, *, greedy: bool) -> No
             "stopped",
         )
     if not result.passed:
+        with RunStore(paths.store) as store:
+            excluded = why_excluded(store.executions())
         raise EvaluatorError(
-            f"wanted a scored execution; found {result.excluded} that are excluded; "
-            f"see why: opengyre tree {folder} list"
+            f"wanted a scored execution; found that {excluded}; see: opengyre tree {folder} list"
         )
     console.print(
         f"pass@1 {result.pass_rate:.3f} over {len(result.passed)} executions, "

@@ -14,7 +14,7 @@ from opengyre.core.errors import HarnessError, SandboxError
 from opengyre.core.protocols import Clock, IdSource
 from opengyre.core.reasons import Ending, VerdictKind
 from opengyre.core.records import ExecutionRecord, Verdict
-from opengyre.harness.base import Harness, HarnessRun
+from opengyre.harness.base import Harness, HarnessOutcome, HarnessRun
 from opengyre.harness.run import ending_of, run_harness
 from opengyre.proxy.executions import DoorReport, Executions
 from opengyre.sandbox.base import Sandbox
@@ -171,7 +171,18 @@ class Attempt:
             report.failed_calls,
             context_limit=report.context_limit_hit,
         )
-        return ending, outcome.stderr_tail or outcome.stdout_tail
+        return ending, self._last_words(outcome, report)
+
+    def _last_words(self, outcome: HarnessOutcome, report: DoorReport) -> str:
+        """For whoever asks why it ended: programs tell on either stream, or not at all."""
+        words = [
+            outcome.stdout_tail[-DETAIL_LIMIT // 2 :],
+            outcome.stderr_tail[-DETAIL_LIMIT // 2 :],
+        ]
+        if report.context_limit_hit:
+            limit = self.shop.config.policy.context_tokens
+            words.append(f"a prompt was longer than policy.context_tokens = {limit}")
+        return "\n".join(said for word in words if (said := word.strip()))
 
     def _run(self, key: str) -> HarnessRun:
         task = self.order.task

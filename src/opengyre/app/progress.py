@@ -22,6 +22,12 @@ COLOURS = {
 STEPS_SHOWN = 8
 """Newest steps in the table: what fits beside the rest on a small terminal."""
 
+BAR_WIDTH = 60
+"""Columns: fits the smallest terminal that people use."""
+
+TRAINING = "training"
+"""The phase that has a waterlevel and a pace."""
+
 REFRESH_PER_SECOND = 2
 """Often enough to look alive, rarely enough to cost nothing."""
 
@@ -71,26 +77,41 @@ class Progress:
         cells = Text("cells  ")
         for cell, role in sorted(figures.roles.items()):
             cells.append(f" {cell}{'*' if cell == 0 else ' '}{role.value} ", style=COLOURS[role])
-        share = figures.phase_done / figures.phase_total if figures.phase_total else 0.0
-        facts = (
-            f"{figures.phase}: {figures.phase_done} of {figures.phase_total} executions, "
-            f"{figures.excluded} excluded · waterlevel {figures.waterlevel} of {figures.capacity} · "
-            f"{figures.role_switches} switches to training · {self._left()}"
-        )
-        parts: list[RenderableType] = [cells, Text(facts)]
-        parts.append(ProgressBar(total=1.0, completed=min(share, 1.0), width=60))
+        parts: list[RenderableType] = [cells, Text(self._facts()), _bar(figures)]
         if figures.steps:
             parts.append(_table(figures.steps[-STEPS_SHOWN:], self._total))
         return Group(*parts)
 
+    def _facts(self) -> str:
+        figures, so_far = self._figures, f"{_minutes(self._clock.now())} so far"
+        if not figures.phase_total:
+            return f"{figures.phase} · {so_far}"
+        facts = (
+            f"{figures.phase}: {figures.phase_done} of {figures.phase_total} executions, "
+            f"{figures.excluded} excluded"
+        )
+        if figures.phase != TRAINING:
+            return f"{facts} · {so_far}"
+        return (
+            f"{facts} · waterlevel {figures.waterlevel}, room for {figures.capacity} · "
+            f"{figures.role_switches} switches to training · {so_far}{self._left()}"
+        )
+
     def _left(self) -> str:
         now, steps = self._clock.now(), self._figures.steps
-        text = f"{_minutes(now)} so far"
-        if len(steps) >= 2:
-            pace = (steps[-1].at - steps[0].at) / (len(steps) - 1)
-            left = max(pace * (self._total - steps[-1].step) - (now - steps[-1].at), 0.0)
-            text += f", about {_minutes(left)} of training left"
-        return text
+        if len(steps) < 2:
+            return ""
+        pace = (steps[-1].at - steps[0].at) / (len(steps) - 1)
+        left = max(pace * (self._total - steps[-1].step) - (now - steps[-1].at), 0.0)
+        return f", about {_minutes(left)} of training left"
+
+
+def _bar(figures: Figures) -> Table:
+    """A bar on a line of its own: by itself it leaves the line open."""
+    share = figures.phase_done / figures.phase_total if figures.phase_total else 0.0
+    line = Table.grid()
+    line.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=BAR_WIDTH))
+    return line
 
 
 def step_line(row: StepRow, total: int) -> str:

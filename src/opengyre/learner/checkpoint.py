@@ -63,7 +63,7 @@ def save(
         ) from error
 
 
-def _replace(  # noqa: PLR0913 - save, without its errors
+def _replace(
     root: Path, model: Qwen3, like: Path, optimiser: dict[str, Tensor], mark: Mark, keep: int
 ) -> Path:
     root.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,10 @@ def join(client: socket.socket, path: str) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         start_new_thread(pump, (client, upstream))
         pump(upstream, client)
-        client.shutdown(socket.SHUT_RD)
+        try:
+            client.shutdown(socket.SHUT_RD)
+        except OSError:
+            return  # the program hung up first
 
 
 def serve(listener: socket.socket, path: str) -> None:
