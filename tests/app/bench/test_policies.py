@@ -12,7 +12,14 @@ from opengyre.app.bench.workload import Workload, write_workload
 @pytest.mark.timeout(180)
 def test_a_run_ends_and_its_figures_add_up(tmp_path: Path) -> None:
     work = Workload(
-        steps=2, group_size=2, groups_per_step=1, wait_s=0.2, hidden=64, layers=2, turns=2
+        steps=2,
+        group_size=2,
+        groups_per_step=1,
+        steps_per_burst=1,
+        wait_s=0.2,
+        hidden=64,
+        layers=2,
+        turns=2,
     )
     write_workload(work, tmp_path)
     told: list[int] = []

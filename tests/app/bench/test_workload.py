@@ -19,7 +19,16 @@ from opengyre.app.bench.workload import (
 from opengyre.model.qwen3 import causal_attend
 from opengyre.tasks.load import load_tasks
 
-SMALL = Workload(steps=2, cells=3, group_size=2, groups_per_step=1, hidden=64, layers=2, turns=2)
+SMALL = Workload(
+    steps=2,
+    cells=3,
+    group_size=2,
+    groups_per_step=1,
+    steps_per_burst=1,
+    hidden=64,
+    layers=2,
+    turns=2,
+)
 
 
 @given(index=st.integers(0, 999), seed=st.integers(0, 99), size=st.integers(2, 16))

@@ -20,6 +20,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from opengyre.app.bench import agent
+from opengyre.config.load import parse_config
 from opengyre.config.run import PolicyName, RunConfig
 from opengyre.learner.policy import new_policy
 from opengyre.model.folder import save_model
@@ -29,9 +30,9 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 """Qwen3's markup, as far as a conversation without tools needs it."""
 LETTERS = "".join(c for c in string.printable if c.isprintable()) + "\n"
 """One token a character: lengths in tokens are lengths in characters."""
-LEAN = 4.0
+LEAN = 6.0
 """How far all ordinary tokens lie in one direction in which the special ones do not lie at all: a
-random policy then ends an answer by itself about once in 250,000 tokens (measured)."""
+random policy then ends an answer by itself about once in a million tokens (measured)."""
 
 ASK = "Mend the program. Say what to change, then wait for the build and read its log."
 LOG_LINE = "compiling unit %02d of the program ... done\n"
@@ -230,4 +231,4 @@ def configuration(
         "learner": workload.learner,
         "eval": {"before": False, "after": False},
     }
-    return RunConfig.model_validate(sections)
+    return parse_config(sections, "a bench that can run")
