@@ -17,6 +17,9 @@ COLOURS = {
 }
 """The terminal's colours, in shades that can be told apart in print."""
 
+STEP_TICKS = 16
+"""Most ticks of an axis of steps: more run into one another."""
+
 LANE_HEIGHT = 46
 """Pixels of a cell's lane: room for its label."""
 
@@ -26,7 +29,12 @@ def learning(steps: Sequence[StepRow], evaluations: Sequence[EventRow]) -> go.Fi
     figure = go.Figure()
     x = [row.step for row in steps]
     figure.add_scatter(x=x, y=[row.reward_mean for row in steps], name="reward (training)")
-    figure.add_scatter(x=x, y=[row.pass_rate for row in steps], name="pass rate (training)")
+    figure.add_scatter(
+        x=x,
+        y=[row.pass_rate for row in steps],
+        name="pass rate (training)",
+        line={"dash": "dash"},  # where rewards are 0 and 1 it lies on the reward
+    )
     for greedy, symbol in ((False, "circle"), (True, "diamond-open")):
         points = [e for e in evaluations if str(e.fields["name"]).endswith("greedy") is greedy]
         figure.add_scatter(
@@ -37,7 +45,7 @@ def learning(steps: Sequence[StepRow], evaluations: Sequence[EventRow]) -> go.Fi
             marker={"symbol": symbol, "size": 11},
         )
     figure.update_layout(
-        title="Learning", xaxis_title="optimiser step", yaxis={"range": [0, 1.03], "title": ""}
+        title="Learning", xaxis=_step_axis(steps), yaxis={"range": [0, 1.03], "title": ""}
     )
     return figure
 
@@ -62,7 +70,7 @@ def cell_lanes(spans: Sequence[Span], publications: Sequence[EventRow]) -> go.Fi
     figure.update_layout(
         title="Cells (dotted: weights published)",
         barmode="overlay",
-        xaxis_title="seconds",
+        xaxis={"title": "seconds", "range": [0, max((span.end for span in spans), default=1.0)]},
         yaxis={
             "categoryorder": "array",
             "categoryarray": [_cell_name(c) for c in sorted(cells)[::-1]],
@@ -72,8 +80,8 @@ def cell_lanes(spans: Sequence[Span], publications: Sequence[EventRow]) -> go.Fi
     return figure
 
 
-def waterlevel(events: Sequence[EventRow]) -> go.Figure:
-    """Executions that wait or run, against the room in rollout cells."""
+def waterlevel(events: Sequence[EventRow], end: float) -> go.Figure:
+    """Executions that wait or run, against the room in rollout cells; seconds as in the lanes."""
     figure = go.Figure()
     x = [event.at for event in events]
     for key, name, fill in (
@@ -87,7 +95,11 @@ def waterlevel(events: Sequence[EventRow]) -> go.Figure:
             line={"shape": "hv"},
             fill=fill,
         )
-    figure.update_layout(title="Waterlevel", xaxis_title="seconds", yaxis_title="executions")
+    figure.update_layout(
+        title="Waterlevel",
+        xaxis={"title": "seconds", "range": [0, end]},
+        yaxis_title="executions",
+    )
     return figure
 
 
@@ -118,8 +130,14 @@ def training_health(steps: Sequence[StepRow]) -> go.Figure:
     for key in ("clip_share", "entropy", "gradient_norm"):
         y = [row.metrics.get(key) for row in steps]
         figure.add_scatter(x=x, y=y, name=key.replace("_", " "))
-    figure.update_layout(title="Optimiser", xaxis_title="optimiser step")
+    figure.update_layout(title="Optimiser", xaxis=_step_axis(steps))
     return figure
+
+
+def _step_axis(steps: Sequence[StepRow]) -> dict[str, object]:
+    """There are no half steps."""
+    last = max((row.step for row in steps), default=0)
+    return {"title": "optimiser step", "dtick": 1 + last // STEP_TICKS}
 
 
 def _cell_name(cell: int) -> str:

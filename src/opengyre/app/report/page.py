@@ -20,6 +20,8 @@ STYLE = (
     "td:first-child{color:#666}code{font-size:13px}"
 )
 
+NO_SUMMARY = "<tr><td>The run has not ended yet.</td></tr>"
+
 HIDDEN_KEYS = ("heldout_curve", "training_pass_by_step", "role_switches_by_burst")
 """Lists that the figures show better."""
 
@@ -40,15 +42,17 @@ def write_report(run: Path) -> Path:
 def _figures(store: RunStore) -> list[go.Figure]:
     steps, roles = store.steps(), store.events("role")
     levels, published = store.events("waterlevel"), store.events("published")
-    times = [event.at for event in (*roles, *levels, *published)] + [row.at for row in steps]
-    spans = lanes(roles, max(times, default=0.0))
+    evaluations = store.events("evaluation")
+    told = (*roles, *levels, *published, *evaluations, *store.events("phase"))
+    end = max([*(event.at for event in told), *(row.at for row in steps)], default=0.0)
+    spans = lanes(roles, end)
     cells = figures.cell_lanes(spans, published)
     share = busy_share(spans, CellRole.TRAINING)
     cells.update_layout(title=f"Cells: {share:.0%} of their time in training (dotted: published)")
     return [
-        figures.learning(steps, store.events("evaluation")),
+        figures.learning(steps, evaluations),
         cells,
-        figures.waterlevel(levels),
+        figures.waterlevel(levels, end),
         figures.tokens(ledger_total(store), steps),
         figures.training_health(steps),
     ]
@@ -68,7 +72,7 @@ def _page(name: str, facts: dict[str, object], drawn: list[go.Figure]) -> str:
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
         f"<style>{STYLE}</style></head><body><h1>{title}</h1>{''.join(parts)}"
-        f"<h2>Summary</h2><table>{rows}</table></body></html>\n"
+        f"<h2>Summary</h2><table>{rows or NO_SUMMARY}</table></body></html>\n"
     )
 
 
