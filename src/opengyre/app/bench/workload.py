@@ -65,6 +65,8 @@ class Workload:
     spread: float = 0.42
     """Standard deviation of the logarithm of an execution's tool time within its group: with it the
     slowest of a group takes about 1.5 times the mean, model time included."""
+    task_spread: float = 0.25
+    """The same between tasks. Tasks of one length would end together, which helps no fixed split."""
     hidden: int = 192
     layers: int = 4
     """1.8 million parameters."""
@@ -95,9 +97,9 @@ def waits_of_group(workload: Workload, index: int) -> list[list[float]]:
     size = workload.group_size
     places = [NormalDist().inv_cdf((i + 0.5) / size) for i in range(size)]
     factors = [math.exp(workload.spread * z) for z in rng.sample(places, size)]
-    mean = fmean(factors)
-    totals = [workload.wait_s * factor / mean for factor in factors]
-    return [_cut(total, workload.turns, rng) for total in totals]
+    task = math.exp(rng.gauss(0.0, workload.task_spread) - workload.task_spread**2 / 2)
+    unit = workload.wait_s * task / fmean(factors)
+    return [_cut(unit * factor, workload.turns, rng) for factor in factors]
 
 
 def _cut(total: float, parts: int, rng: random.Random) -> list[float]:
