@@ -1,6 +1,7 @@
 """Generated tasks: same seed same bytes, splits never meet, nothing scores 0, the solution 1."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def test_demonstrations_end_once_and_never_look_in_a_way_that_is_noted(
     assert [isinstance(action, Final) for action in actions] == [False] * (len(actions) - 1) + [
         True
     ]
-    assert not any(str(action).startswith(("cat ", "head ", "grep ")) for action in actions)
+    assert not any(re.match(r"(cat|head|grep|sed -n) (?!<)", str(action)) for action in actions)
     assert actions == puzzle.demonstrate(random.Random(seed), Skill())
 
 

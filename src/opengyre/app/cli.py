@@ -128,7 +128,7 @@ def warmstart(
     out: Annotated[Path, typer.Argument(help="Folder for the policy.")],
     *,
     seed: Annotated[int, typer.Option(help="Seed of demonstrations and weights.")] = 0,
-    traces: Annotated[int, typer.Option(help="Demonstrations to imitate.")] = 4000,
+    traces: Annotated[int, typer.Option(help="Demonstrations to imitate.")] = 5000,
     epochs: Annotated[int, typer.Option(help="Passes over them.")] = 4,
 ) -> None:
     """Make the small policy that the quickstart starts from, by imitating sloppy demonstrations."""

@@ -32,15 +32,15 @@ class Skill:
     reinforcement can sharpen them; the defaults give a pass rate of about 25%.
     """
 
-    reads: float = 0.6
+    reads: float = 0.8
     """It looks at the workspace before it acts; otherwise it guesses what it would have seen."""
-    acts_after_reading: float = 0.8
+    acts_after_reading: float = 0.85
     """Having looked, it does the job; otherwise it looks once more or says that it is done."""
     acts_on_a_guess: float = 0.8
     """Not having looked, it acts; otherwise it says at once that it is done."""
     does_it_all: float = 0.8
     """It does every part of a job that has parts; otherwise the first part only."""
-    in_place: float = 0.4
+    in_place: float = 0.35
     """It lets sed change the file; otherwise it forgets -i and only sees what would change."""
     looks_twice: float = 0.15
     """Having looked and not acting, it looks again before it stops."""
