@@ -51,7 +51,8 @@ class HeldOut:
 
     async def evaluate(self, name: str, version: int, step: int, *, greedy: bool) -> Evaluation:
         """Every held-out task, `eval.samples` times (once when greedy)."""
-        temperature = 0.0 if greedy else self._config.policy.temperature
+        sampled = self._config.eval.temperature or self._config.policy.temperature
+        temperature = 0.0 if greedy else sampled
         samples = 1 if greedy else self._config.eval.samples
         orders = [
             self._order(f"{name}-{i:04d}-{j}", task, version, temperature)

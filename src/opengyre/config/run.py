@@ -159,6 +159,8 @@ class EvalSection(Section):
     """Executions per held-out task."""
     greedy: bool = False
     """Also evaluate greedily."""
+    temperature: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Of sampling in evaluations; absent = policy.temperature."""
 
 
 class ProxySection(Section):
