@@ -27,6 +27,8 @@ def shown(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default = field.default
+    if default is None:
+        return "absent"
     return f"`{json.dumps(default if isinstance(default, int | float | list | dict) else str(default))}`"
 
 
