@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet -c constraints.txt
 
+# One thread a process, and none that spins: processes share few cores.
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .PHONY: quickstart test check format clean
 
 $(BIN)/python:
