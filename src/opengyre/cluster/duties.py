@@ -70,6 +70,8 @@ class _Cell:
         self.engine: Engine = EmbeddedEngine(self.model, setup.version, limits)
         learner = LearnerSection.model_validate_json(setup.learner)
         self.trainer = Trainer(self.model, learner, setup.temperature)
+        if setup.core:
+            self.trainer.prepare()
         if saved is not None and setup.core:
             self.trainer.load_optimiser_state(saved.optimiser)
         self._handlers: dict[type[wire.Command], Callable[[Any], wire.Result]] = {

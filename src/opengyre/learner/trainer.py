@@ -110,6 +110,10 @@ class Trainer:
             clipped=norm > limit,
         )
 
+    def prepare(self) -> None:
+        """Build the optimiser now: a process's first one takes seconds of imports."""
+        self._made_optimiser()
+
     def optimiser_state(self) -> dict[str, Tensor]:
         """AdamW's state as flat tensors "weight name:part"; empty before the first step."""
         if self._optimiser is None:
