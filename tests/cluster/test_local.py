@@ -77,12 +77,33 @@ async def test_a_call_whose_kv_is_stale_is_recomputed_with_the_same_tokens(clust
     want = await whole(cluster, request("still", execution="x2"))
     chunks: list[TokenChunk] = []
     task = await started(cluster, request("moving", execution="x2"), chunks)
-    await cluster.pause()
-    report = await cluster.to_training(cluster.home("x2"))
+    home = cluster.home("x2")
+    await cluster.to_training(1 - home)
+    report = await cluster.to_training(home)  # nobody serves: the call waits with its KV
     await cluster.publish(cluster.version + 1)
-    await cluster.resume()
+    for cell in (home, 1 - home):
+        await cluster.to_rollout(cell)
     await task
     assert report.moved_with_kv == 1
+    check_recomputed_once(cluster, chunks, want)
+
+
+async def test_a_held_call_leaves_its_kv_behind_for_the_next_version(cluster):
+    want = await whole(cluster, request("still", execution="x9"))
+    chunks: list[TokenChunk] = []
+    task = await started(cluster, request("held", execution="x9"), chunks)
+    home = cluster.home("x9")
+    await cluster.pause()
+    report = await cluster.to_training(home)
+    await cluster.publish(cluster.version + 1)
+    await cluster.to_rollout(home)
+    await cluster.resume()
+    await task
+    assert (report.moved_with_kv, report.recomputed) == (0, 1)
+    check_recomputed_once(cluster, chunks, want)
+
+
+def check_recomputed_once(cluster, chunks, want):
     assert tokens_of(chunks) == tokens_of(want)
     assert sum(c.moves_recomputed for c in chunks) == 1
     assert {c.version for c in chunks} == {cluster.version - 1, cluster.version}
