@@ -89,7 +89,7 @@ class Saboteur:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_two_bursts_survive_a_forced_switch_and_a_killed_satellite(
     policy: Path, tmp_path: Path
 ) -> None:

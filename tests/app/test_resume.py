@@ -59,7 +59,7 @@ def opengyre(*args: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_run_that_was_stopped_goes_on_and_runs_no_member_twice(
     policy: Path, tmp_path: Path
 ) -> None:
