@@ -10,7 +10,8 @@ from tests.app.test_steps import a_config
 
 from opengyre.app.groups import Group, GroupBook
 from opengyre.app.history import History
-from opengyre.app.live import MAX_FAILED_RESTARTS, Live, Parts
+from opengyre.app.keeping import MAX_FAILED_RESTARTS
+from opengyre.app.live import Live, Parts
 from opengyre.app.rollouts import Rollouts
 from opengyre.app.steps import StepRunner
 from opengyre.cluster.base import CellLostError

@@ -103,7 +103,9 @@ async def test_a_held_call_leaves_its_kv_behind_for_the_next_version(cluster):
     check_recomputed_once(cluster, chunks, want)
 
 
-def check_recomputed_once(cluster, chunks, want):
+def check_recomputed_once(
+    cluster: LocalCluster, chunks: list[TokenChunk], want: list[TokenChunk]
+) -> None:
     assert tokens_of(chunks) == tokens_of(want)
     assert sum(c.moves_recomputed for c in chunks) == 1
     assert {c.version for c in chunks} == {cluster.version - 1, cluster.version}
