@@ -15,6 +15,8 @@ def until_done(work: Coroutine[None, None, T], if_stopped: str) -> T:
 
     Of several errors the first is raised: the others are its consequences.
     """
+    # A script's background jobs start with SIGINT ignored; sent to a run, it is meant.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return asyncio.run(_stoppable(work))
     except KeyboardInterrupt:
