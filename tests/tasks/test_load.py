@@ -42,12 +42,12 @@ def test_settings_are_read_and_deprecated_keys_turned(write: WriteTask) -> None:
     [environment]
     allow_internet = false
     memory = "2G"
-    workdir = "/work/inner"
+    workdir = "/srv/inner"
     env = { B = "b" }
     """
     task = load_task(write({"task.toml": text, DOCKERFILE: "FROM x\n"}))
     assert (task.difficulty, task.family, task.agent_timeout_s) == ("hard", "files", 90)
-    assert (task.reward_low, task.reward_high, task.workdir) == (-2, 3, "/work/inner")
+    assert (task.reward_low, task.reward_high, task.workdir) == (-2, 3, "/srv/inner")
     assert (task.verifier_env, task.env, task.notes) == ({"A": "7"}, {"B": "b"}, ())
 
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_had_locally_is_noted(write: WriteTask) -> None:
         ({DOCKERFILE: "FROM x\nWORKDIR /work\nCOPY nothing ."}, "nothing"),
         ({DOCKERFILE: "FROM x\nWORKDIR /work\nCOPY ../tests ."}, "line 3"),
         ({DOCKERFILE: "FROM x\nCOPY files"}, "COPY SOURCE"),
-        ({DOCKERFILE: "FROM x\nCOPY <<EOF /work/a\nEOF"}, "here-document"),
+        ({DOCKERFILE: "FROM x\nCOPY <<EOF /srv/a\nEOF"}, "here-document"),
         ({DOCKERFILE: "FRUM x"}, "FRUM"),
     ],
 )
