@@ -33,10 +33,6 @@ class Rollouts:
         self.live: dict[str, Order] = {}
         """Executions whose agent is at work, by member."""
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
     def order(self, order: Order, watcher: Watcher) -> None:
         """Queue one execution; it starts at once if there is room."""
         self._waiting.append((order, watcher))

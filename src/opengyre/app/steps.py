@@ -70,12 +70,6 @@ class StepRunner:
         self._stepping = False
         """The cluster gathers gradients: what a lost cell owes must stay owed, or they would be
         taken for whole without it."""
-        self.trained_micro_steps: dict[int, int] = {}
-        """Micro-steps delivered, by cell."""
-
-    @property
-    def queued(self) -> int:
-        return self._queue.qsize()
 
     def admit(self, samples: GroupSamples, step: int) -> None:
         """Stream a group into a step; its micro-steps may be taken at once."""
@@ -196,7 +190,6 @@ class StepRunner:
 
     def _finish(self, cell: int, micro: MicroStep, measured: MicroStats) -> None:
         assert self._open is not None
-        self.trained_micro_steps[cell] = self.trained_micro_steps.get(cell, 0) + 1
         self._open.done[micro.micro_id] = (cell, measured)
         if len(self._open.done) == len(self._open.micros):
             self._open.whole.set()
