@@ -8,7 +8,7 @@ Thinking is compared where the harness echoes it and taken on trust where it doe
 
 import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from opengyre.core.reasons import ForkReason
@@ -23,6 +23,8 @@ AFTER_COMPACTION = (
 """How Claude Code, Codex and OpenCode open a history that they have just compacted."""
 LONG_SUMMARY = 40
 """Characters from which a summary found in a request is no accident."""
+REPLY = -1
+"""Place of a node that ends with its call's answer; the root has it too, and no call."""
 
 Key = bytes
 
@@ -40,6 +42,8 @@ class Node:
     """That answer ends with a stop token."""
     faithful: bool = True
     """That answer's tokens mean what the harness was told."""
+    place: int = REPLY
+    """Which turn of its call's prompt it ends with, or REPLY: with call_id, the node's name."""
     extended: bool = False
     """A recorded call went on from here."""
     in_flight: int = 0
@@ -135,18 +139,18 @@ class History:
         )
         node = plan.node
         node.extended = True
-        for step in plan.steps:
+        for place, step in enumerate(plan.steps):
             found = _compatible(node.children.get(step.key, []), step.thinking, exact=True)
             if not found:
-                found = [Node(call_id, step.length, step.thinking)]
+                found = [Node(call_id, step.length, step.thinking, place=place)]
                 node.children.setdefault(step.key, []).append(found[0])
             node = found[-1]
         return node
 
     def keep_reply(
         self, prompt: Node, call_id: str, message: Message, *, stopped: bool, faithful: bool
-    ) -> None:
-        """Its answer went out as this message: later requests will hold it."""
+    ) -> Node:
+        """Its answer went out as this message: later requests will hold it. Returns its node."""
         tokens = self._tokens[call_id]
         length = tokens.reused + len(tokens.suffix) + len(tokens.output)
         key = _digest(turn_key((message,)))
@@ -158,10 +162,19 @@ class History:
             self._sampled[message.calls[0].call_id] = Sampled(
                 key, message.thinking, tokens.output, stopped
             )
+        return node
 
     def keep_summary(self, text: str) -> None:
         """A compaction was answered with this text; a request that holds it follows from it."""
         self._summaries.append(text.strip())
+
+    def nodes(self) -> Iterator[Node]:
+        """The root and all below it."""
+        waiting = [self._root]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += (child for children in node.children.values() for child in children)
 
     def full_ids(self, call_id: str | None, length: int) -> list[int]:
         """The first length tokens of a recorded call's prompt and answer."""
