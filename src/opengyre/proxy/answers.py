@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from opengyre.core.reasons import FinishReason
-from opengyre.proxy.messages import Conversation, Message
+from opengyre.proxy.messages import Conversation, Json, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,14 @@ class Asked:
     stream: bool = False
     max_tokens: int | None = None
     server_tools: tuple[str, ...] = ()
+    not_applied: tuple[str, ...] = ()
+    """Parameters that were asked for and that the run decides instead."""
+    calls_allowed: bool = True
+    """False: the client wants no tool calls; the tools are not shown then."""
+    thinking_shown: bool = True
+    """False: the client wants thinking without its text."""
+    echo: dict[str, Json] = field(default_factory=dict)
+    """What this dialect's answers repeat of the request."""
     output_format: str | None = None
     include_usage: bool = True
     """Whether a stream ends with usage (an option of one dialect)."""
@@ -40,6 +48,8 @@ class Answer:
     finish: FinishReason
     prompt_tokens: int
     output_tokens: int
+    thinking_tokens: int = 0
+    """Of output_tokens, those up to the end of the thinking."""
 
 
 class Job:
