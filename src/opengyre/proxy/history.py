@@ -3,17 +3,19 @@
 Invariant: a node of the trie stands for one conversation prefix and points at the recorded tokens
 that hold it; following a request's turns through the trie, the reached node's tokens are reused
 word for word and only the turns after it are encoded. A node exists only once its call is durable.
-Thinking is compared where the harness echoes it and taken on trust where it does not.
+Thinking is compared where the harness echoes it and taken on trust where it does not. A sampled
+stop token is reused where the template goes on with that very token; else the next call branches
+off before it, and the fork is counted.
 """
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from opengyre.core.reasons import ForkReason
-from opengyre.proxy.families.base import Family, closing, encode_turn
-from opengyre.proxy.messages import Conversation, Message, Turn, head_key, turn_key
+from opengyre.proxy.families.base import Family, encode_answer, encode_turn
+from opengyre.proxy.messages import Conversation, Message, Tool, Turn, head_key, turn_key
 
 AFTER_COMPACTION = (
     "This session is being continued from a previous conversation",
@@ -68,7 +70,6 @@ class Sampled:
     key: Key
     thinking: str
     output: "array[int]"
-    stopped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,16 @@ class History:
         turns = conversation.turns()
         node, known, unfaithful = self._walk(conversation, turns)
         new = turns[known:] if known >= 0 else turns
-        suffix, steps = self._encode(conversation, node, new, with_head=known < 0)
-        fork = self._fork(node, known, new, summary=summary, unfaithful=unfaithful)
-        reused_ids = self.full_ids(node.call_id, node.length)
+        ids, steps = self._encode(conversation, node, turns, known)
+        stop = self._stop(node)
+        reused = node.length - len(stop) + (len(stop) if ids[: len(stop)] == stop else 0)
+        suffix = ids[reused - node.length + len(stop) :]
+        off_template = unfaithful or reused < node.length
+        fork = self._fork(node, known, new, summary=summary, unfaithful=off_template)
+        reused_ids = self.full_ids(node.call_id, reused)
         return Plan(
             parent_id=node.call_id,
-            reused=node.length,
+            reused=reused,
             suffix_ids=suffix,
             prompt_ids=reused_ids + suffix,
             fork=fork,
@@ -159,22 +164,12 @@ class History:
         )
         prompt.children.setdefault(key, []).append(node)
         if message.calls and faithful:
-            self._sampled[message.calls[0].call_id] = Sampled(
-                key, message.thinking, tokens.output, stopped
-            )
+            self._sampled[message.calls[0].call_id] = Sampled(key, message.thinking, tokens.output)
         return node
 
     def keep_summary(self, text: str) -> None:
         """A compaction was answered with this text; a request that holds it follows from it."""
         self._summaries.append(text.strip())
-
-    def nodes(self) -> Iterator[Node]:
-        """The root and all below it."""
-        waiting = [self._root]
-        while waiting:
-            node = waiting.pop()
-            yield node
-            waiting += (child for children in node.children.values() for child in children)
 
     def full_ids(self, call_id: str | None, length: int) -> list[int]:
         """The first length tokens of a recorded call's prompt and answer."""
@@ -205,31 +200,41 @@ class History:
             reached = usable
         return reached[-1], len(turns), False
 
+    def _stop(self, node: Node) -> list[int]:
+        """The stop token that this node ends with, if it does."""
+        if not node.reply or not node.stopped:
+            return []
+        assert node.call_id is not None
+        return self._tokens[node.call_id].output[-1:].tolist()
+
     def _encode(
-        self, conversation: Conversation, node: Node, new: list[Turn], *, with_head: bool
+        self, conversation: Conversation, node: Node, turns: list[Turn], known: int
     ) -> tuple[list[int], list[Step]]:
+        """(tokens after the node's own, its stop token not among them; the turns they hold)."""
         family = self._family
-        ids: list[int] = closing(family, stopped=node.stopped) if node.reply else []
+        start = node.length - len(self._stop(node))
+        ids = family.encode(family.turn_end) if node.reply else []
         steps = []
-        if with_head:
+        if known < 0:
             ids += family.encode(family.head(conversation.system, conversation.tools))
             key = _digest(head_key(conversation.system, conversation.tools))
-            steps.append(Step(key, "", node.length + len(ids)))
-        for turn in new:
+            steps.append(Step(key, "", start + len(ids)))
+        for place in range(max(known, 0), len(turns)):
+            turn = turns[place]
             key = _digest(turn_key(turn))
-            ids += self._chunk(turn, key)
-            steps.append(Step(key, turn[0].thinking, node.length + len(ids)))
-        return ids + family.encode(family.generation_prompt), steps
+            before = turns[place - 1] if place else None
+            ids += self._chunk(turn, key, before, conversation.tools)
+            steps.append(Step(key, turn[0].thinking, start + len(ids)))
+        return ids + family.encode(family.opening(turns[-1] if turns else None)), steps
 
-    def _chunk(self, turn: Turn, key: Key) -> list[int]:
+    def _chunk(self, turn: Turn, key: Key, before: Turn | None, tools: Sequence[Tool]) -> list[int]:
         """A turn's tokens: as sampled if this very answer was, else as the template writes it."""
         calls = turn[0].calls
         sampled = self._sampled.get(calls[0].call_id) if calls else None
         same = sampled is not None and sampled.key == key
         if sampled is None or not same or turn[0].thinking not in {"", sampled.thinking}:
-            return encode_turn(self._family, turn)
-        header = self._family.encode(self._family.generation_prompt)
-        return header + sampled.output.tolist() + closing(self._family, stopped=sampled.stopped)
+            return encode_turn(self._family, turn, before, tools)
+        return encode_answer(self._family, sampled.output.tolist(), before)
 
     def _fork(
         self, node: Node, known: int, new: list[Turn], *, summary: bool, unfaithful: bool

@@ -23,7 +23,7 @@ from opengyre.proxy.answers import Answer, Asked, Job
 from opengyre.proxy.executions import Door
 from opengyre.proxy.families.base import Family, Reply
 from opengyre.proxy.history import Node, Plan
-from opengyre.proxy.messages import Message, ToolCall
+from opengyre.proxy.messages import Message, Tool, ToolCall
 from opengyre.proxy.refusals import Kind, Refusal, context_full
 from opengyre.tree.roles import CallMarks
 
@@ -94,6 +94,7 @@ class Work:
     role_why: str
     request: GenerateRequest
     started_at: float
+    tools: tuple[Tool, ...]
 
 
 class Sessions:
@@ -167,7 +168,8 @@ class Sessions:
             prompt_ids=plan.prompt_ids,
             sampling=sampling,
         )
-        return Work(door, plan, origin, role, why, request, self.clock.now())
+        tools = asked.conversation.tools
+        return Work(door, plan, origin, role, why, request, self.clock.now(), tools)
 
     async def _work(self, work: Work, job: Job) -> Answer:
         got = Generated()
@@ -213,7 +215,7 @@ class Sessions:
             await self._recorder.record(call)
             self._count(door, call)
             prompt = door.history.keep(work.plan, call.call_id, call.output_ids)
-            reply = self._family.parse(call.output_ids)
+            reply = self._family.parse(call.output_ids, work.tools)
             message = self._message(reply, work.origin.tool_prefix)
             if call.finish is not FinishReason.ABORT:
                 self._tell(door, call, prompt, reply, message)
@@ -226,7 +228,7 @@ class Sessions:
         )
 
     def _tell(self, door: Door, call: Call, prompt: Node, reply: Reply, message: Message) -> None:
-        stopped = call.output_ids[-1:] == self._family.stop_ids[:1]
+        stopped = bool(call.output_ids) and call.output_ids[-1] in self._family.stop_ids
         door.history.keep_reply(
             prompt, call.call_id, message, stopped=stopped, faithful=reply.faithful
         )

@@ -1,8 +1,9 @@
 """What a model family must know, and how a conversation is encoded with it.
 
 Invariant: encoding chunk by chunk equals encoding the whole text, because every chunk starts with
-a token that the tokeniser splits at. An assistant's body is encoded apart from its header, as it
-is when the policy samples it: there the prompt ends with the header.
+a token that the tokeniser splits at. An assistant's body is encoded apart from its opening, as it
+is when the policy samples it: there the prompt ends with the opening. The token that ends an
+answer belongs to what follows: to turn_end, or, where a family has none, to the next turn.
 """
 
 from collections.abc import Sequence
@@ -35,14 +36,12 @@ class Reply:
 
 
 class Family(Protocol):
-    """One model family: template, tool-call format, stop tokens."""
+    """One model family: template, tool-call format, reasoning format, turn boundaries."""
 
     stop_ids: list[int]
-    """Tokens that end an answer; the first of them is the one that opens turn_end."""
-    generation_prompt: str
-    """Opens the assistant's turn."""
+    """Tokens that end an answer; the first of them is the usual one."""
     turn_end: str
-    """Closes it; of this, what the policy did not sample itself is added."""
+    """Closes an assistant's turn; empty where the opening of the next turn does."""
 
     def head(self, system: str, tools: Sequence[Tool]) -> str:
         """The chunk before the first turn; may be empty."""
@@ -52,8 +51,12 @@ class Family(Protocol):
         """The chunk of a turn that is not the assistant's."""
         ...
 
-    def body(self, turn: Turn) -> str:
-        """What follows generation_prompt in an assistant's turn, without turn_end."""
+    def opening(self, before: Turn | None) -> str:
+        """Opens an assistant's turn after that one; the prompt for an answer ends with it."""
+        ...
+
+    def body(self, turn: Turn, tools: Sequence[Tool] = ()) -> str:
+        """What follows opening in an assistant's turn, without turn_end."""
         ...
 
     def encode(self, text: str) -> list[int]:
@@ -64,8 +67,11 @@ class Family(Protocol):
         """The text of ids, special tokens included."""
         ...
 
-    def parse(self, ids: Sequence[int]) -> Reply:
-        """What sampled ids say, a closing stop token included or not."""
+    def parse(self, ids: Sequence[int], tools: Sequence[Tool] = ()) -> Reply:
+        """What sampled ids say, a closing stop token included or not.
+
+        tools are those of the prompt: formats that write arguments as plain text need their types.
+        """
         ...
 
 
@@ -73,57 +79,64 @@ class Family(Protocol):
 class Encoded:
     """A conversation as tokens; sampled holds [start, end) of each assistant's own tokens.
 
-    A span starts after the assistant's header and ends after its stop token.
+    A span starts after the assistant's opening and ends after its stop token, if one follows.
     """
 
     ids: list[int]
     sampled: list[tuple[int, int]]
 
 
-def encode_assistant(family: Family, turn: Turn) -> tuple[list[int], int, int]:
-    """An assistant's chunk as the policy would have sampled it, and its own span."""
-    header = family.encode(family.generation_prompt)
-    own = [*family.encode(family.body(turn)), family.stop_ids[0]]
-    ending = closing(family, stopped=True)
-    return header + own + ending, len(header), len(header) + len(own)
+def encode_turn(
+    family: Family, turn: Turn, before: Turn | None = None, tools: Sequence[Tool] = ()
+) -> list[int]:
+    """One chunk, as it stands after the turn before it."""
+    if turn[0].role != "assistant":
+        return family.encode(family.render(turn))
+    return encode_answer(family, family.encode(family.body(turn, tools)), before)
 
 
-def encode_turn(family: Family, turn: Turn) -> list[int]:
-    """One chunk."""
-    if turn[0].role == "assistant":
-        return encode_assistant(family, turn)[0]
-    return family.encode(family.render(turn))
+def encode_answer(family: Family, answer: list[int], before: Turn | None) -> list[int]:
+    """An assistant's chunk around tokens of its own; a stop token among them becomes turn_end."""
+    own = without_stop(family, answer)
+    return family.encode(family.opening(before)) + own + family.encode(family.turn_end)
 
 
-def closing(family: Family, *, stopped: bool) -> list[int]:
-    """Tokens between an answer and the next chunk; all of turn_end when no stop was sampled."""
-    ids = family.encode(family.turn_end)
-    return ids[1:] if stopped else ids
+def without_stop(family: Family, answer: list[int]) -> list[int]:
+    """The answer without the token that ended it."""
+    return answer[:-1] if answer and answer[-1] in family.stop_ids else answer
 
 
 def encode_conversation(family: Family, conversation: Conversation) -> Encoded:
     """All of it, exactly as the proxy would build it turn by turn.
 
-    It does not add the generation prompt; add family.encode(family.generation_prompt) for one.
+    It does not add the opening of the next answer.
     """
     ids = family.encode(family.head(conversation.system, conversation.tools))
     spans = []
+    before = None
     for turn in conversation.turns():
+        chunk = encode_turn(family, turn, before, conversation.tools)
         if turn[0].role == "assistant":
-            chunk, start, end = encode_assistant(family, turn)
-            spans.append((len(ids) + start, len(ids) + end))
-        else:
-            chunk = encode_turn(family, turn)
+            start = len(ids) + len(family.encode(family.opening(before)))
+            spans.append((start, len(ids) + len(chunk) - len(family.encode(family.turn_end))))
         ids += chunk
-    return Encoded(ids, spans)
+        before = turn
+    return Encoded(ids, [(start, _past_stop(family, ids, end)) for start, end in spans])
+
+
+def _past_stop(family: Family, ids: list[int], end: int) -> int:
+    return end + 1 if end < len(ids) and ids[end] in family.stop_ids else end
 
 
 def render_conversation(family: Family, conversation: Conversation) -> str:
-    """The text of all chunks, without the generation prompt."""
+    """The text of all chunks, without the opening of the next answer."""
     chunks = [family.head(conversation.system, conversation.tools)]
+    before = None
     for turn in conversation.turns():
         if turn[0].role == "assistant":
-            chunks.append(family.generation_prompt + family.body(turn) + family.turn_end)
+            body = family.body(turn, conversation.tools)
+            chunks.append(family.opening(before) + body + family.turn_end)
         else:
             chunks.append(family.render(turn))
+        before = turn
     return "".join(chunks)

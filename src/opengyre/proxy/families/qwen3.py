@@ -78,7 +78,10 @@ class Qwen3Family:
             return f"{START}user{results}{END}\n"
         return f"{START}{first.role}\n{first.text}{END}\n"
 
-    def body(self, turn: Turn) -> str:
+    def opening(self, before: Turn | None) -> str:
+        return self.generation_prompt
+
+    def body(self, turn: Turn, tools: Sequence[Tool] = ()) -> str:
         (message,) = turn
         text = message.text
         if message.thinking:
@@ -93,7 +96,7 @@ class Qwen3Family:
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
-    def parse(self, ids: Sequence[int]) -> Reply:
+    def parse(self, ids: Sequence[int], tools: Sequence[Tool] = ()) -> Reply:
         stopped = bool(ids) and ids[-1] in self.stop_ids
         whole = self.decode(ids[:-1] if stopped else ids)
         thinking, text, closed = split_thinking(whole)
