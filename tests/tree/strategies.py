@@ -37,6 +37,7 @@ class Plan:
     output: list[int]
     role: Role
     version: int
+    finish: FinishReason
 
 
 PLANS = st.builds(
@@ -47,6 +48,7 @@ PLANS = st.builds(
     output=st.sampled_from(SHORT),
     role=st.sampled_from([Role.MAIN, Role.MAIN, *Role]),
     version=st.integers(0, 3),
+    finish=st.sampled_from([FinishReason.STOP, *FinishReason]),
 )
 """Mostly whole extensions by the main agent; every other role and every partial reuse occurs."""
 
@@ -78,6 +80,7 @@ def grow(execution_id: str, steps: list[Plan], head: list[int]) -> Grown:
             output=plan.output,
             role=plan.role,
             version=plan.version,
+            finish=plan.finish,
         )
         truth[call.call_id] = (above[:reused] + suffix, plan.output)
         tree.add(call)
@@ -95,6 +98,7 @@ def make_call(
     output: list[int],
     role: Role = Role.MAIN,
     version: int = 0,
+    finish: FinishReason = FinishReason.STOP,
 ) -> Call:
     """A call whose log-probabilities tell which token of which call they belong to."""
     half = len(output) // 2
@@ -109,7 +113,7 @@ def make_call(
         output_ids=output,
         output_logprobs=[-(index + 1) - i / 64 for i in range(len(output))],
         versions=[VersionSpan(version, 0, half), VersionSpan(version + 1, half, len(output))],
-        finish=FinishReason.STOP,
+        finish=finish,
         role=role,
         role_why="planned",
         fork=ForkReason.NEW_CONVERSATION if parent_id is None else None,

@@ -3,18 +3,20 @@
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opengyre.core.reasons import Role
+from opengyre.tree.ledger import Ledger, UnbalancedLedgerError
 from opengyre.tree.record import ExecutionTree, prompt_length
 from opengyre.tree.roles import PRIORITY, trains
 from opengyre.tree.select import Selection, select
 from tests.tree.strategies import Grown, executions, make_call
 
-J_MAX = st.integers(0, 6)
+J_MAX = st.none() | st.integers(0, 6)
 SEED = st.integers(0, 2**32)
-UNLIMITED = 1000
+LONGEST = st.none() | st.integers(0, 24)
 
 
 def owned_tokens(tree: ExecutionTree, selection: Selection) -> list[tuple[str, int]]:
@@ -33,16 +35,57 @@ def sampled_tokens(tree: ExecutionTree) -> set[tuple[str, int]]:
     return {(c.call_id, i) for c in tree.calls if trains(c.role) for i in range(len(c.output_ids))}
 
 
-@given(executions(), J_MAX, SEED)
-def test_the_ledger_balances(grown: Grown, j_max: int, seed: int) -> None:
-    ledger = select(grown.tree, j_max, random.Random(seed)).ledger
+@given(executions(), J_MAX, SEED, LONGEST)
+def test_the_ledger_balances_for_the_whole_and_for_each_role(
+    grown: Grown, j_max: int | None, seed: int, longest: int | None
+) -> None:
+    ledger = select(grown.tree, j_max, random.Random(seed), longest).ledger
     ledger.check()
     assert ledger.sampled == sum(len(call.output_ids) for call in grown.tree.calls)
+    for role in Role:
+        sampled = sum(len(c.output_ids) for c in grown.tree.calls if c.role is role)
+        assert ledger.by_role.get(role, Ledger()).sampled == sampled
+
+
+@given(executions(), J_MAX, SEED, st.integers(0, 24))
+def test_what_lies_beyond_the_longest_trajectory_is_truncated_and_nothing_else(
+    grown: Grown, j_max: int | None, seed: int, longest: int
+) -> None:
+    selection = select(grown.tree, j_max, random.Random(seed), longest)
+    beyond = {
+        (call_id, i)
+        for call_id, i in sampled_tokens(grown.tree)
+        if prompt_length(grown.tree.call(call_id)) + i >= longest
+    }
+    assert sum(selection.ledger.truncated.values()) == len(beyond)
+    assert not beyond & set(owned_tokens(grown.tree, selection))
+    assert all(len(t.token_ids) <= longest for t in selection.trajectories)
+    if j_max is None:
+        assert selection.ledger.cut == 0
+
+
+@given(executions(), SEED, LONGEST)
+def test_fewer_trajectories_are_the_first_of_more(
+    grown: Grown, seed: int, longest: int | None
+) -> None:
+    everything = select(grown.tree, None, random.Random(seed), longest).trajectories
+    for j_max in range(len(everything) + 2):
+        fewer = select(grown.tree, j_max, random.Random(seed), longest).trajectories
+        assert fewer == everything[:j_max]
+
+
+@given(executions(), SEED)
+def test_books_that_differ_from_the_trajectories_are_seen(grown: Grown, seed: int) -> None:
+    selection = select(grown.tree, None, random.Random(seed))
+    if selection.trajectories:
+        selection.trajectories.pop()
+        with pytest.raises(UnbalancedLedgerError):
+            selection.check()
 
 
 @given(executions(), J_MAX, SEED)
 def test_every_owned_token_is_sampled_trainable_and_owned_once(
-    grown: Grown, j_max: int, seed: int
+    grown: Grown, j_max: int | None, seed: int
 ) -> None:
     selection = select(grown.tree, j_max, random.Random(seed))
     owned = owned_tokens(grown.tree, selection)
@@ -54,7 +97,7 @@ def test_every_owned_token_is_sampled_trainable_and_owned_once(
 
 @given(executions(), J_MAX, SEED)
 def test_shared_counts_tokens_on_several_selected_paths(
-    grown: Grown, j_max: int, seed: int
+    grown: Grown, j_max: int | None, seed: int
 ) -> None:
     selection = select(grown.tree, j_max, random.Random(seed))
     seen = Counter(
@@ -70,10 +113,10 @@ def test_shared_counts_tokens_on_several_selected_paths(
 
 @given(executions(), J_MAX, SEED)
 def test_at_most_j_max_and_each_trajectory_trains_something(
-    grown: Grown, j_max: int, seed: int
+    grown: Grown, j_max: int | None, seed: int
 ) -> None:
     trajectories = select(grown.tree, j_max, random.Random(seed)).trajectories
-    assert len(trajectories) <= j_max
+    assert j_max is None or len(trajectories) <= j_max
     assert len({t.leaf_call_id for t in trajectories}) == len(trajectories)
     for chosen in trajectories:
         assert chosen.owned
@@ -83,7 +126,7 @@ def test_at_most_j_max_and_each_trajectory_trains_something(
 
 @given(executions(), J_MAX, SEED)
 def test_tokens_and_log_probabilities_are_the_recorded_ones(
-    grown: Grown, j_max: int, seed: int
+    grown: Grown, j_max: int | None, seed: int
 ) -> None:
     tree = grown.tree
     selection = select(tree, j_max, random.Random(seed))
@@ -103,7 +146,7 @@ def test_tokens_and_log_probabilities_are_the_recorded_ones(
 
 @given(executions(), J_MAX, SEED)
 def test_a_class_is_served_only_when_higher_ones_have_nothing_left(
-    grown: Grown, j_max: int, seed: int
+    grown: Grown, j_max: int | None, seed: int
 ) -> None:
     selection = select(grown.tree, j_max, random.Random(seed))
     order = [PRIORITY.index(chosen.role) for chosen in selection.trajectories]
@@ -120,19 +163,21 @@ def test_a_class_is_served_only_when_higher_ones_have_nothing_left(
 
 @given(executions(), SEED)
 def test_without_a_limit_nothing_is_cut(grown: Grown, seed: int) -> None:
-    selection = select(grown.tree, UNLIMITED, random.Random(seed))
+    selection = select(grown.tree, None, random.Random(seed))
     assert selection.ledger.cut == 0
     assert set(owned_tokens(grown.tree, selection)) == sampled_tokens(grown.tree)
 
 
 @given(executions(), J_MAX, SEED)
-def test_same_seed_same_selection(grown: Grown, j_max: int, seed: int) -> None:
+def test_same_seed_same_selection(grown: Grown, j_max: int | None, seed: int) -> None:
     once = select(grown.tree, j_max, random.Random(seed))
     assert once == select(grown.tree, j_max, random.Random(seed))
 
 
 @given(executions(), J_MAX, SEED)
-def test_the_oldest_version_is_that_of_an_owned_token(grown: Grown, j_max: int, seed: int) -> None:
+def test_the_oldest_version_is_that_of_an_owned_token(
+    grown: Grown, j_max: int | None, seed: int
+) -> None:
     selection = select(grown.tree, j_max, random.Random(seed))
     versions = [
         span.version

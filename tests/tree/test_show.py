@@ -14,14 +14,18 @@ from tests.tree.strategies import Grown, executions, make_call
 SEED = st.integers(0, 2**32)
 
 
-@given(executions(), st.integers(0, 5), SEED)
-def test_sums_over_branches_are_the_ledgers(grown: Grown, j_max: int, seed: int) -> None:
-    selection = select(grown.tree, j_max, random.Random(seed))
+@given(executions(), st.integers(0, 5), SEED, st.none() | st.integers(0, 24))
+def test_sums_over_branches_are_the_ledgers(
+    grown: Grown, j_max: int, seed: int, longest: int | None
+) -> None:
+    selection = select(grown.tree, j_max, random.Random(seed), longest)
     lines = describe(grown.tree, selection)
     assert sum(line.calls for line in lines) == len(grown.tree)
     assert sum(line.sampled_tokens for line in lines) == selection.ledger.sampled
     assert sum(line.cut_tokens for line in lines) == selection.ledger.cut
-    owned = selection.ledger.trained + selection.ledger.shared
+    truncated = sum(selection.ledger.truncated.values())
+    assert sum(line.truncated_tokens for line in lines) == truncated
+    owned = selection.ledger.owned
     assert sum(line.owned_tokens for line in lines) == owned
     assert sum(line.selected for line in lines) <= len(selection.trajectories)
 

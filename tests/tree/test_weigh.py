@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opengyre.core.reasons import Ending, VerdictKind
+from opengyre.core.reasons import Ending, Untrained, VerdictKind
 from opengyre.core.records import Verdict
-from opengyre.tree.ledger import NO_SPREAD
 from opengyre.tree.record import ExecutionTree
 from opengyre.tree.select import select
 from opengyre.tree.weigh import GroupSamples, advantages, draws_of, has_spread, samples_of_group
@@ -94,7 +93,8 @@ def test_excluded_executions_are_counted_by_kind(members: list[Member], seed: in
     for execution_id, _, verdict in members:
         ledger = group.ledger_by_execution[execution_id]
         if verdict.kind is not VerdictKind.SCORED or not group.spread:
-            reason = NO_SPREAD if verdict.kind is VerdictKind.SCORED else verdict.kind.value
+            scored = verdict.kind is VerdictKind.SCORED
+            reason = Untrained.NO_SPREAD if scored else verdict.kind.value
             assert ledger.excluded == ({reason: ledger.sampled} if ledger.sampled else {})
 
 

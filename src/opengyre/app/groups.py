@@ -135,9 +135,10 @@ def samples_from_store(
     return samples_of_group(
         group_id,
         members,
-        j_max=config.learner.max_trajectories,
+        j_max=config.learner.j_max,
         normalise=config.learner.normalise_advantage,
         rng=group_draws(config, group_id),
+        longest=config.cells.token_budget,
     )
 
 

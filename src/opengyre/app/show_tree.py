@@ -70,7 +70,8 @@ def _drawn(
     record: ExecutionRecord, tree: ExecutionTree, config: RunConfig, *, trained: bool
 ) -> Tree:
     draws = draws_of(group_draws(config, record.group_id))  # those that training selected with
-    selection = select(tree, config.learner.max_trajectories, draws(record.execution_id))
+    draw = draws(record.execution_id)
+    selection = select(tree, config.learner.j_max, draw, config.cells.token_budget)
     root = Tree(escape(_headline(record)))
     above = [root]
     for line in describe(tree, selection if trained else None):
@@ -81,9 +82,10 @@ def _drawn(
 
 def _branch(line: BranchLine) -> str:
     fork = f", branched: {line.fork}" if line.fork else ""
+    beyond = f", {line.truncated_tokens} truncated" if line.truncated_tokens else ""
     fate = "selected" if line.selected else "not selected"
     return (
         f"[bold]{line.role}[/] · {line.calls} calls · {line.context_tokens} context, "
         f"{line.sampled_tokens} sampled tokens · {fate}, {line.owned_tokens} owned, "
-        f"{line.cut_tokens} cut{fork}\n[dim]{escape(line.why)}[/]"
+        f"{line.cut_tokens} cut{beyond}{fork}\n[dim]{escape(line.why)}[/]"
     )

@@ -63,8 +63,13 @@ class TasksSection(Section):
 class HarnessSection(Section):
     """The agent program."""
 
-    name: Literal["claude-code", "codex", "mini-swe-agent", "command"] = "claude-code"
+    name: Literal["claude-code", "codex", "qwen-code", "opencode", "mini-swe-agent", "command"] = (
+        "claude-code"
+    )
     """Which adapter."""
+    packages: Path | None = None
+    """Folder that npm installed the program in (the one with node_modules); absent = a Python package
+    that brings it, or PATH."""
     command: list[str] = []
     """For name = "command": the program and its arguments; {instruction}, {base_url}, {key}, {model}
     are filled in."""
@@ -107,7 +112,7 @@ class CellsSection(Section):
     block_tokens: int = Field(16, ge=1)
     """Tokens in a KV block."""
     token_budget: int = Field(8192, ge=64)
-    """Packed tokens of a micro-step."""
+    """Packed tokens of a micro-step. What is sampled deeper in a context is not trained, and counted."""
     training_cells: int = Field(1, ge=1)
     """For schedule.policy = "async": how many cells always train."""
 
@@ -142,10 +147,15 @@ class LearnerSection(Section):
     """Of AdamW."""
     gradient_clip: float = Field(1.0, gt=0)
     """Largest global gradient norm."""
-    max_trajectories: int = Field(5, ge=1)
-    """J_max: trajectories of an execution."""
+    max_trajectories: int = Field(5, ge=0)
+    """J_max: trajectories of an execution; 0 = as many as it takes to train every token."""
     normalise_advantage: bool = True
     """Divide by the group's standard deviation."""
+
+    @property
+    def j_max(self) -> int | None:
+        """max_trajectories as selection takes it: None = unlimited."""
+        return self.max_trajectories or None
 
 
 class EvalSection(Section):
@@ -201,11 +211,6 @@ class RunConfig(Section):
         if self.cells.kv_tokens < self.policy.context_tokens:
             raise ValueError(
                 f"cells.kv_tokens = {self.cells.kv_tokens} cannot hold one call of "
-                f"policy.context_tokens = {self.policy.context_tokens}"
-            )
-        if self.cells.token_budget < self.policy.context_tokens:
-            raise ValueError(
-                f"cells.token_budget = {self.cells.token_budget} cannot hold one trajectory of "
                 f"policy.context_tokens = {self.policy.context_tokens}"
             )
         if self.harness.name == "command" and not self.harness.command:

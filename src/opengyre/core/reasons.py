@@ -84,6 +84,23 @@ class VerdictKind(enum.StrEnum):
     """Stopped by the run; excluded."""
 
 
+class Untrained(enum.StrEnum):
+    """Why sampled tokens are not trained, beside their role, their verdict and J_max."""
+
+    NO_SPREAD = "no-spread"
+    """The group's scored executions do not differ in reward."""
+    TOKEN_BUDGET = "token-budget"
+    """They lie deeper than the longest trajectory that a micro-step may hold."""
+    HELD_OUT = "held-out"
+    """Sampled on a held-out task: never trained."""
+    GROUP_UNFINISHED = "group-unfinished"
+    """Some member of the group has no verdict yet."""
+    REPEATED = "repeated"
+    """Of a try that failed through our fault and was made again."""
+    NO_VERDICT = "no-verdict"
+    """Recorded without a task: nothing says how good it was."""
+
+
 class CellRole(enum.StrEnum):
     """What a cell does now."""
 

@@ -1,14 +1,15 @@
 """Where every sampled token of an execution went.
 
-Invariant: sampled = trained + shared + cut + all excluded + all truncated.
+Invariant: sampled = trained + shared + cut + all excluded + all truncated, for the whole and for
+each role; the roles add up to the whole.
 """
 
 from msgspec import Struct
 
 from opengyre.core.errors import OpenGyreError
 
-NO_SPREAD = "no-spread"
-"""Excluded for this reason: the group's scored executions do not differ in reward."""
+ROLE_NOT_RECORDED = "role-not-recorded"
+"""Stands for all roles in the sum with a ledger that was written before roles were counted."""
 
 
 class UnbalancedLedgerError(OpenGyreError):
@@ -26,16 +27,30 @@ class Ledger(Struct, kw_only=True):
     cut: int = 0
     """Of a trainable role, on no selected path: J_max was reached."""
     excluded: dict[str, int] = {}
-    """Never trained, by reason: the call's role, the verdict's kind, NO_SPREAD."""
+    """Never trained, by reason: the call's role, the verdict's kind, a member of Untrained."""
     truncated: dict[str, int] = {}
-    """On a selected path but beyond what could be trained, by reason."""
+    """Of a trainable role, but beyond what can be trained whatever J_max is; by reason."""
+    by_role: dict[str, "Ledger"] = {}
+    """The same counts for each role that sampled; these have no roles themselves. Empty in what
+    older versions wrote."""
+
+    @property
+    def owned(self) -> int:
+        """Targets of the loss."""
+        return self.trained + self.shared
 
     @property
     def balanced(self) -> bool:
         """Whether the invariant holds."""
-        parts = [self.trained, self.shared, self.cut]
-        parts += [*self.excluded.values(), *self.truncated.values()]
-        return min(parts) >= 0 and self.sampled == sum(parts)
+        if not self._adds_up():
+            return False
+        if not self.by_role:
+            return True
+        total = Ledger()
+        for part in self.by_role.values():
+            total._take(part)
+        alone = all(not part.by_role and part._adds_up() for part in self.by_role.values())
+        return alone and total._counts() == self._counts()
 
     def check(self) -> None:
         """Raises UnbalancedLedgerError."""
@@ -44,6 +59,31 @@ class Ledger(Struct, kw_only=True):
 
     def add(self, other: "Ledger") -> None:
         """Take another execution's counts in."""
+        for role, part in (other.by_role or {ROLE_NOT_RECORDED: other}).items():
+            self.add_role(role, part)
+
+    def add_role(self, role: str, part: "Ledger") -> None:
+        """Take counts in that are all of one role."""
+        self._take(part)
+        if part.sampled:
+            self.by_role.setdefault(role, Ledger())._take(part)
+
+    def exclude(self, reason: str, tokens: int) -> None:
+        """Count tokens that are never trained."""
+        if tokens:
+            self.excluded[reason] = self.excluded.get(reason, 0) + tokens
+
+    def truncate(self, reason: str, tokens: int) -> None:
+        """Count tokens that could not be trained."""
+        if tokens:
+            self.truncated[reason] = self.truncated.get(reason, 0) + tokens
+
+    def _adds_up(self) -> bool:
+        parts = [self.trained, self.shared, self.cut]
+        parts += [*self.excluded.values(), *self.truncated.values()]
+        return min(parts) >= 0 and self.sampled == sum(parts)
+
+    def _take(self, other: "Ledger") -> None:
         self.sampled += other.sampled
         self.trained += other.trained
         self.shared += other.shared
@@ -51,9 +91,17 @@ class Ledger(Struct, kw_only=True):
         for reason, tokens in other.excluded.items():
             self.exclude(reason, tokens)
         for reason, tokens in other.truncated.items():
-            self.truncated[reason] = self.truncated.get(reason, 0) + tokens
+            self.truncate(reason, tokens)
 
-    def exclude(self, reason: str, tokens: int) -> None:
-        """Count tokens that are never trained."""
-        if tokens:
-            self.excluded[reason] = self.excluded.get(reason, 0) + tokens
+    def _counts(self) -> tuple[int, int, int, int, dict[str, int], dict[str, int]]:
+        excluded = {reason: n for reason, n in self.excluded.items() if n}
+        truncated = {reason: n for reason, n in self.truncated.items() if n}
+        return self.sampled, self.trained, self.shared, self.cut, excluded, truncated
+
+
+def all_excluded(sampled_by_role: dict[str, int], reason: str) -> Ledger:
+    """The ledger of an execution of which nothing is trained."""
+    ledger = Ledger()
+    for role, sampled in sampled_by_role.items():
+        ledger.add_role(role, Ledger(sampled=sampled, excluded={reason: sampled}))
+    return ledger

@@ -6,6 +6,7 @@ the same tokens from the same context are two branches.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -39,6 +40,14 @@ def prompt_length(call: Call) -> int:
 def full_length(call: Call) -> int:
     """Tokens of the call's context and output."""
     return prompt_length(call) + len(call.output_ids)
+
+
+def sampled_by_role(calls: Iterable[Call]) -> dict[str, int]:
+    """Sampled tokens of each role."""
+    sampled: Counter[str] = Counter()
+    for call in calls:
+        sampled[call.role.value] += len(call.output_ids)
+    return dict(sampled)
 
 
 class ExecutionTree:

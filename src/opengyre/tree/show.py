@@ -22,6 +22,8 @@ class BranchLine:
     first_call_id: str
     call_id: str
     """The last call."""
+    call_ids: list[str]
+    """All of them, in order."""
     calls: int
     role: Role
     why: str
@@ -35,6 +37,7 @@ class BranchLine:
     """Whether a trajectory ends here. Without a selection: False, and nothing owned or cut."""
     owned_tokens: int
     cut_tokens: int
+    truncated_tokens: int
 
 
 def describe(tree: ExecutionTree, selection: Selection | None = None) -> list[BranchLine]:
@@ -75,15 +78,18 @@ def _goes_on(last: Call, call: Call) -> bool:
 def _line(depth: int, branch: list[Call], selection: Selection | None) -> BranchLine:
     first, last = branch[0], branch[-1]
     sampled = sum(len(call.output_ids) for call in branch)
-    owned, selected = 0, False
+    owned, cut, beyond, selected = 0, 0, 0, False
     if selection is not None:
         owned = sum(selection.owned_by_call.get(call.call_id, 0) for call in branch)
         ends = {trajectory.leaf_call_id for trajectory in selection.trajectories}
         selected = any(call.call_id in ends for call in branch)
+        beyond = sum(selection.truncated_by_call.get(call.call_id, 0) for call in branch)
+        cut = sampled - owned - beyond if trains(first.role) else 0
     return BranchLine(
         depth=depth,
         first_call_id=first.call_id,
         call_id=last.call_id,
+        call_ids=[call.call_id for call in branch],
         calls=len(branch),
         role=first.role,
         why=first.role_why,
@@ -92,5 +98,6 @@ def _line(depth: int, branch: list[Call], selection: Selection | None) -> Branch
         sampled_tokens=sampled,
         selected=selected,
         owned_tokens=owned,
-        cut_tokens=sampled - owned if selection is not None and trains(first.role) else 0,
+        cut_tokens=cut,
+        truncated_tokens=beyond,
     )

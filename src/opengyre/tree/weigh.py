@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from opengyre.core.reasons import VerdictKind
+from opengyre.core.reasons import Untrained, VerdictKind
 from opengyre.core.records import ExecutionSample, Verdict
-from opengyre.tree.ledger import NO_SPREAD, Ledger
-from opengyre.tree.record import ExecutionTree
+from opengyre.tree.ledger import Ledger, all_excluded
+from opengyre.tree.record import ExecutionTree, sampled_by_role
 from opengyre.tree.select import Selection, select
 
 SMALLEST_SPREAD = 1e-9
@@ -66,11 +66,15 @@ def samples_of_group(
     group_id: str,
     executions: Sequence[tuple[str, ExecutionTree, Verdict]],
     *,
-    j_max: int,
+    j_max: int | None,
     normalise: bool,
     rng: random.Random,
+    longest: int | None = None,
 ) -> GroupSamples:
-    """Select, weigh and account for one group. Draws from rng once, whatever the group holds."""
+    """Select, weigh and account for one group. Draws from rng once, whatever the group holds.
+
+    j_max and longest: as in select().
+    """
     draws = draws_of(rng)
     members = [ScoredExecution(*execution) for execution in executions]
     scored = [m for m in members if m.verdict.kind is VerdictKind.SCORED]
@@ -80,7 +84,7 @@ def samples_of_group(
     ledgers = {m.execution_id: _all_excluded(m, spread=spread) for m in members}
     if spread:
         for member, advantage in zip(scored, advantages(rewards, normalise=normalise), strict=True):
-            selection = select(member.tree, j_max, draws(member.execution_id))
+            selection = select(member.tree, j_max, draws(member.execution_id), longest)
             ledgers[member.execution_id] = selection.ledger
             samples += _sample(group_id, member, advantage, selection)
     for ledger in ledgers.values():
@@ -104,11 +108,9 @@ def _reward(member: ScoredExecution) -> float:
 
 def _all_excluded(member: ScoredExecution, *, spread: bool) -> Ledger:
     kind = member.verdict.kind
-    reason = NO_SPREAD if kind is VerdictKind.SCORED and not spread else kind.value
-    sampled = sum(len(call.output_ids) for call in member.tree.calls)
-    ledger = Ledger(sampled=sampled)
-    ledger.exclude(reason, sampled)
-    return ledger
+    no_spread = kind is VerdictKind.SCORED and not spread
+    reason = Untrained.NO_SPREAD.value if no_spread else kind.value
+    return all_excluded(sampled_by_role(member.tree.calls), reason)
 
 
 def _sample(
