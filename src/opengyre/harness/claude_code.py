@@ -4,10 +4,8 @@ Invariant: it calls nothing but the base URL, and its prompts hold nothing that 
 executions of one task (billing line, cache marks), so that they share their prefix.
 """
 
-from pathlib import Path
-
 from opengyre.harness.base import PROGRAMS_INSIDE, Harness, HarnessRun
-from opengyre.harness.programs import native_program
+from opengyre.harness.programs import Native, NativeHarness
 from opengyre.sandbox.base import Bind, Command
 
 INSIDE = f"{PROGRAMS_INSIDE}/claude"
@@ -34,24 +32,16 @@ LONGEST_MS = 2**31 - 1
 """A larger timer value fires at once in JavaScript."""
 
 
-class ClaudeCode(Harness):
+class ClaudeCode(NativeHarness, Harness):
     """The program `claude`."""
 
-    def __init__(self, program: Path) -> None:
-        self._program = program
-
-    @classmethod
-    def installed(cls) -> "ClaudeCode":
-        """Raises UserError when it is not."""
-        return cls(
-            native_program(
-                module="claude_agent_sdk",
-                inner="_bundled/claude",
-                name="claude",
-                npm="@anthropic-ai/claude-code*",
-                install="pip install claude-agent-sdk, or npm install -g @anthropic-ai/claude-code",
-            )
-        )
+    NATIVE = Native(
+        name="claude",
+        npm="@anthropic-ai/claude-code*",
+        module="claude_agent_sdk",
+        inner="_bundled/claude",
+        install="pip install claude-agent-sdk, or npm install -g @anthropic-ai/claude-code",
+    )
 
     def command(self, run: HarnessRun) -> Command:
         model = dict.fromkeys(MODEL_NAMES, run.model)

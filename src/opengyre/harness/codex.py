@@ -4,10 +4,9 @@ Invariant: its provider is ours alone, given on the command line: no file of the
 """
 
 import json
-from pathlib import Path
 
 from opengyre.harness.base import PROGRAMS_INSIDE, Harness, HarnessRun
-from opengyre.harness.programs import native_program
+from opengyre.harness.programs import Native, NativeHarness
 from opengyre.sandbox.base import Bind, Command
 
 INSIDE = f"{PROGRAMS_INSIDE}/codex"
@@ -18,24 +17,16 @@ KEY_NAME = "OPENGYRE_KEY"
 """Variable that Codex is told to read the key from."""
 
 
-class Codex(Harness):
+class Codex(NativeHarness, Harness):
     """The program `codex`."""
 
-    def __init__(self, program: Path) -> None:
-        self._program = program
-
-    @classmethod
-    def installed(cls) -> "Codex":
-        """Raises UserError when it is not."""
-        return cls(
-            native_program(
-                module="codex_cli_bin",
-                inner="bin/codex",
-                name="codex",
-                npm="@openai/codex*",
-                install="pip install openai-codex-cli-bin, or npm install -g @openai/codex",
-            )
-        )
+    NATIVE = Native(
+        name="codex",
+        npm="@openai/codex*",
+        module="codex_cli_bin",
+        inner="bin/codex",
+        install="pip install openai-codex-cli-bin, or npm install -g @openai/codex",
+    )
 
     def command(self, run: HarnessRun) -> Command:
         settings: dict[str, str] = {
