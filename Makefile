@@ -8,7 +8,7 @@ PIP := $(BIN)/pip install --quiet -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: quickstart test check format clean
+.PHONY: quickstart test test-harnesses check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "OpenGyre needs Python 3.11 or newer; set PYTHON=…" && false)
@@ -28,15 +28,19 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 quickstart: $(VENV)/.quickstart  ## train the bundled policy through Claude Code
 	$(BIN)/opengyre quickstart
 
-test: $(VENV)/.dev  ## all tests
-	$(BIN)/pytest
+test: $(VENV)/.dev  ## all tests but those of test-harnesses
+	$(BIN)/pytest -m "not harnesses"
+
+test-harnesses: $(VENV)/.dev  ## real agent programs, installed by npm, against a scripted policy
+	$(BIN)/python -m tests.conformance.programs
+	$(BIN)/pytest -m harnesses tests/conformance
 
 check: $(VENV)/.dev  ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/ruff check src tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not harnesses"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format src tests

@@ -4,15 +4,15 @@ import pytest
 
 from opengyre.core.errors import EngineError
 from opengyre.core.reasons import FinishReason
-from opengyre.core.records import TokenChunk
+from opengyre.core.records import GenerateRequest, TokenChunk
 from opengyre.engine.base import Engine
 from opengyre.engine.embedded import EmbeddedEngine
 from opengyre.engine.scripted import ScriptedEngine
 from tests.engine.tiny import request
 
 
-def script(prompt: list[int]) -> list[int]:
-    return [prompt[0], 7, 8, 9]
+def script(request: GenerateRequest) -> list[int]:
+    return [request.prompt_ids[0], 7, 8, 9]
 
 
 def drain(engine: Engine) -> list[TokenChunk]:

@@ -1,4 +1,7 @@
-"""An engine without a model: answers come from a function of the prompt. For tests and replays."""
+"""An engine without a model: answers come from a function of the request. For tests and replays.
+
+Invariant: token i of a request's answer is token i of what the script says to it, at whatever cell.
+"""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,12 +11,12 @@ from torch import Tensor
 
 from opengyre.core.errors import EngineError
 from opengyre.core.reasons import FinishReason
-from opengyre.core.records import GenerateRequest, TokenChunk
+from opengyre.core.records import GenerateRequest, Sampling, TokenChunk
 from opengyre.engine.base import EngineStats
 from opengyre.engine.moving import KvHeader, receive_kv, send_kv
 
-Script = Callable[[list[int]], list[int]]
-"""The original prompt -> the whole answer; a moved call continues it at first_index."""
+Script = Callable[[GenerateRequest], list[int]]
+"""A request -> the whole answer, from token 0 also where a moved call goes on at first_index."""
 LAYOUT = "scripted"
 LOGPROB = -0.5
 """Of every token: exactly representable in every float format."""
@@ -83,13 +86,8 @@ class ScriptedEngine:
         """There is none."""
 
     def _token(self, request: GenerateRequest, index: int) -> TokenChunk:
-        prompt = request.prompt_ids
-        answer = self._script(prompt[: len(prompt) - request.first_index])
-        finish = None
-        if index + 1 >= len(answer):
-            finish = FinishReason.STOP
-        elif index + 1 >= request.sampling.max_new_tokens:
-            finish = FinishReason.LENGTH
+        answer = self._script(request)
+        finish = _finish(request.sampling, answer, index)
         if finish is None:
             self._requests[request.request_id] = (request, index + 1)
         else:
@@ -102,3 +100,11 @@ class ScriptedEngine:
             version=self._version,
             finish=finish,
         )
+
+
+def _finish(sampling: Sampling, answer: list[int], index: int) -> FinishReason | None:
+    """A script that ends without a stop token, where there is one, was too long to be said."""
+    if index + 1 < len(answer):
+        return FinishReason.LENGTH if index + 1 >= sampling.max_new_tokens else None
+    stopped = not sampling.stop_ids or answer[index] in sampling.stop_ids
+    return FinishReason.STOP if stopped else FinishReason.LENGTH

@@ -1,0 +1,124 @@
+"""Faults between the agent program and the proxy, on demand.
+
+Invariant: a request that a fault answers never reaches the proxy; one that is cut reached it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+GENERATIONS = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
+"""Ends of paths whose POSTs count as model requests."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Requests [call, call + times) get this status instead of an answer."""
+
+    call: int
+    """From 1, retries included."""
+    status: int
+    times: int = 1
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str = '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The answer to this request breaks off at the nth event that holds the marker."""
+
+    call: int
+    marker: str
+    nth: int = 1
+    where: str = "after"
+    """after, before or inside that event."""
+
+
+Fault = Answer | Cut
+
+
+class CutConnectionError(Exception):
+    """Makes the server close the connection without an ending."""
+
+
+class Faults:
+    """ASGI application in front of the proxy's."""
+
+    def __init__(self, app: ASGIApp, faults: Sequence[Fault] = ()) -> None:
+        self.app = app
+        self.requests = 0
+        """Model requests so far."""
+        self.struck: list[Fault] = []
+        """Faults that happened."""
+        self._faults = faults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        if not scope["path"].endswith(GENERATIONS):
+            await self.app(scope, receive, send)
+            return
+        self.requests += 1
+        fault = self._fault(self.requests)
+        if isinstance(fault, Answer):
+            self.struck.append(fault)
+            await _refuse(fault, send)
+        elif isinstance(fault, Cut):
+            await self.app(scope, receive, _Cutting(fault, send, self.struck))
+        else:
+            await self.app(scope, receive, send)
+
+    def _fault(self, number: int) -> Fault | None:
+        for fault in self._faults:
+            times = fault.times if isinstance(fault, Answer) else 1
+            if fault.call <= number < fault.call + times:
+                return fault
+        return None
+
+
+class _Cutting:
+    """A Send that breaks off."""
+
+    def __init__(self, cut: Cut, send: Send, struck: list[Fault]) -> None:
+        self._cut, self._send, self._struck = cut, send, struck
+        self._seen = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        kept = self._kept(message.get("body", b""))
+        if kept is None:
+            await self._send(message)
+            return
+        await self._send({"type": "http.response.body", "body": kept, "more_body": True})
+        self._struck.append(self._cut)
+        raise CutConnectionError(f"cut {self._cut.where} {self._cut.marker}")
+
+    def _kept(self, body: bytes) -> bytes | None:
+        """What still goes out, or None when the place is not in this part."""
+        sent = b""
+        for event in body.split(b"\n\n"):
+            if not event:
+                continue
+            self._seen += self._cut.marker.encode() in event
+            if self._seen == self._cut.nth:
+                here = {
+                    "before": b"",
+                    "after": event + b"\n\n",
+                    "inside": event[: len(event) // 2],
+                }
+                return sent + here[self._cut.where]
+            sent += event + b"\n\n"
+        return None
+
+
+async def _refuse(fault: Answer, send: Send) -> None:
+    content = fault.body.encode() or json.dumps({}).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(content))}
+    pairs = [(k.encode(), v.encode()) for k, v in {**headers, **fault.headers}.items()]
+    await send({"type": "http.response.start", "status": fault.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": content})
