@@ -67,7 +67,13 @@ async def tokens_through_claude_code(
         report = await executions.close("e")
     finally:
         await serving.stop()
-    ending = ending_of(outcome, report.complete_replies, report.failed_calls, context_limit=False)
+    ending = ending_of(
+        outcome,
+        report.complete_replies,
+        report.failed_calls,
+        last_failed=report.last_failed,
+        context_limit=False,
+    )
     assert ending is Ending.FINISHED, outcome.stderr_tail
     assert report.forks == {}
     tree = ExecutionTree(recorder.calls)

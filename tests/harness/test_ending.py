@@ -20,8 +20,14 @@ def outcome(exit_code: int | None = 0, **more: bool) -> HarnessOutcome:
     return HarnessOutcome(exit_code=exit_code, seconds=1.0, stdout_tail="", stderr_tail="", **flags)
 
 
-def named(made: HarnessOutcome, replies: int = 1, failed: int = 0, limit: bool = False) -> Ending:
-    return ending_of(made, replies, failed, context_limit=limit)
+def named(
+    made: HarnessOutcome,
+    replies: int = 1,
+    failed: int = 0,
+    last_failed: bool = False,
+    limit: bool = False,
+) -> Ending:
+    return ending_of(made, replies, failed, last_failed=last_failed, context_limit=limit)
 
 
 def test_the_table() -> None:
@@ -32,6 +38,8 @@ def test_the_table() -> None:
     assert named(outcome(1), replies=0) is Ending.NEVER_STARTED
     assert named(outcome(None), replies=0) is Ending.NEVER_STARTED
     assert named(outcome(1), failed=1) is Ending.MODEL_FAILED
+    assert named(outcome(), failed=1) is Ending.FINISHED
+    assert named(outcome(), failed=1, last_failed=True) is Ending.MODEL_FAILED
     assert named(outcome(137, oom=True)) is Ending.SANDBOX_DIED
     assert named(outcome(None, timed_out=False, started=False)) is Ending.SANDBOX_DIED
 
@@ -44,12 +52,19 @@ outcomes = st.builds(
 )
 
 
-@given(made=outcomes, replies=st.integers(0, 2), failed=st.integers(0, 2), limit=st.booleans())
-def test_an_unclean_end_is_scored_only_without_a_fault_of_ours(
-    made: HarnessOutcome, replies: int, failed: int, limit: bool
+@given(
+    made=outcomes,
+    replies=st.integers(0, 2),
+    failed=st.integers(0, 2),
+    last=st.booleans(),
+    limit=st.booleans(),
+)
+def test_an_end_is_scored_only_without_a_fault_of_ours(
+    made: HarnessOutcome, replies: int, failed: int, last: bool, limit: bool
 ) -> None:
-    ending = named(made, replies, failed, limit)
-    if not made.started:
+    last = last and failed > 0
+    ending = named(made, replies, failed, last, limit)
+    if not made.started or last:
         assert ending not in SCORED
     elif made.exit_code == 0:
         assert ending in SCORED

@@ -87,7 +87,7 @@ def test_tree_expanded_and_separate_sequences_give_the_same_gradient(
         stats = trainer.accumulate(micro(samples))
         assert stats.loss_sum == pytest.approx(float(loss.detach()), rel=1e-6, abs=1e-9)
         for (name, found), wanted in zip(trainer.gradients(), reference, strict=True):
-            assert relative_error(found, wanted) < 1e-6, name
+            assert relative_error(found, wanted) < 1e-12, name
 
 
 def test_the_gradients_agree_in_single_precision_too(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_execution_split_over_micro_steps_adds_up_to_the_whole(model: Qwen3) 
     assert stats.executions == pytest.approx(1.0)
     assert stats.trained_tokens == total
     for (name, found), reference in zip(trainer.gradients(), wanted, strict=True):
-        assert relative_error(found, reference) < 1e-6, name
+        assert relative_error(found, reference) < 1e-12, name
 
 
 def test_two_cells_that_add_their_gradients_step_like_one(tmp_path: Path) -> None:

@@ -140,11 +140,14 @@ async def test_a_broken_sandbox_during_tests_is_not_the_agents_fault(
     assert verdict.kind is VerdictKind.EVALUATOR_FAILURE
 
 
-async def test_a_workspace_over_the_limit_is_not_scored(task: Task, workspace: Path) -> None:
+async def test_a_workspace_over_the_limit_gets_the_lowest_reward(
+    task: Task, workspace: Path
+) -> None:
     sandbox = ScriptedSandbox(writes('{"reward": 1}', ended()))
     scratch = workspace.parent / "scratch"
     verdict = await evaluate(task, workspace, sandbox, scratch, Ending.FINISHED, 1, max_bytes=3)
-    assert verdict.kind is VerdictKind.INFRASTRUCTURE_FAILURE
+    assert (verdict.kind, verdict.reward) == (VerdictKind.SCORED, task.reward_low)
+    assert sandbox.commands == []
     assert "workspace_mb" in verdict.detail
 
 

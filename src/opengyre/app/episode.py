@@ -169,6 +169,7 @@ class Attempt:
             outcome,
             report.complete_replies,
             report.failed_calls,
+            last_failed=report.last_failed,
             context_limit=report.context_limit_hit,
         )
         return ending, self._last_words(outcome, report)

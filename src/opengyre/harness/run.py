@@ -44,13 +44,21 @@ def connected(command: Command, run: HarnessRun) -> Command:
 
 
 def ending_of(
-    outcome: HarnessOutcome, complete_replies: int, failed_calls: int, *, context_limit: bool
+    outcome: HarnessOutcome,
+    complete_replies: int,
+    failed_calls: int,
+    *,
+    last_failed: bool,
+    context_limit: bool,
 ) -> Ending:
-    """Name the end. complete_replies and failed_calls (through our fault) are the proxy's counts."""
+    """Name the end. The proxy counts complete_replies and, through our fault, failed_calls.
+
+    last_failed: after the last of those came no reply any more. Some programs exit with 0 then.
+    """
     clean = outcome.exit_code == 0
     if not outcome.started or (outcome.oom and not clean and not outcome.timed_out):
         return Ending.SANDBOX_DIED
-    if failed_calls > 0 and not clean:
+    if last_failed or (failed_calls > 0 and not clean):
         return Ending.MODEL_FAILED
     if complete_replies == 0 and not clean:
         return Ending.NEVER_STARTED

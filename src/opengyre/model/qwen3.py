@@ -2,7 +2,7 @@
 
 Engine (paged KV) and learner (prefix trees) run the same weights and differ in attention alone, so
 the model takes an `Attend` function. Parameter names equal transformers' Qwen3ForCausalLM, so that
-folders load and save without renaming. Norms and rotary embedding are computed in fp32.
+folders load and save without renaming. Norms and rotary embedding are computed in fp32 or wider.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm over the last dimension, in fp32."""
+    """Root-mean-square norm over the last dimension, in fp32 or wider."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        h = x.float()
+        h = _wide(x)
         h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.eps)
         return self.weight * h.to(x.dtype)
 
@@ -147,6 +147,11 @@ def causal_attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def _rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = rope
-    half = x.float()
-    left, right = half.chunk(2, dim=-1)
-    return (half * cos + torch.cat((-right, left), dim=-1) * sin).to(x.dtype)
+    wide = _wide(x)
+    left, right = wide.chunk(2, dim=-1)
+    return (wide * cos + torch.cat((-right, left), dim=-1) * sin).to(x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least fp32: where rounding would add up, half precision does not do."""
+    return x if x.dtype == torch.float64 else x.float()

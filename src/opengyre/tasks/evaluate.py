@@ -1,7 +1,8 @@
 """From the end of an execution to its verdict.
 
 Invariant: a SCORED verdict has a reward that the task's evaluator gave, or the lowest one where
-its canary passed and the agent's work then broke the tests. Faults of ours or of the evaluator
+the agent's own work made scoring impossible: its canary passed and then the tests died, or the
+workspace is larger than may be preserved. Faults of ours or of the evaluator
 never become a reward. Tests run on copies: the workspace stays as the agent left it.
 """
 
@@ -14,7 +15,13 @@ from opengyre.core.records import Verdict
 from opengyre.sandbox.base import Bind, Command, Outcome, Sandbox
 from opengyre.tasks.base import Task
 from opengyre.tasks.reward import read_plain, read_reward
-from opengyre.tasks.workspace import ANY_SIZE, DEFAULT_BYTES, discard, snapshot
+from opengyre.tasks.workspace import (
+    ANY_SIZE,
+    DEFAULT_BYTES,
+    WorkspaceTooLargeError,
+    discard,
+    snapshot,
+)
 
 UNSCORED = {
     Ending.NEVER_STARTED: VerdictKind.INFRASTRUCTURE_FAILURE,
@@ -55,6 +62,8 @@ async def evaluate(  # noqa: PLR0913 — the seventh has a default
     try:
         await snapshot(task, workspace, kept, max_bytes)
         return await _score_in_budget(task, kept, sandbox, ending, attempts)
+    except WorkspaceTooLargeError as error:
+        return _lowest(task, ending, str(error))
     except SandboxError as error:
         return Verdict(kind=VerdictKind.INFRASTRUCTURE_FAILURE, ending=ending, detail=str(error))
     finally:
@@ -103,12 +112,18 @@ async def _score(
         )
     if not canary or outcome.exit_code == 0:
         raise EvaluatorError(f"no reward was written: {_last_words(outcome)}")
+    died = f"the canary passed, then the tests died: {_last_words(outcome)}"
+    return _lowest(task, ending, died)
+
+
+def _lowest(task: Task, ending: Ending, why: str) -> Verdict:
+    """What the agent's own work made impossible to score."""
     return Verdict(
         kind=VerdictKind.SCORED,
         ending=ending,
         reward=task.reward_low,
         passed=False,
-        detail=f"the canary passed, then the tests died: {_last_words(outcome)}",
+        detail=why,
     )
 
 

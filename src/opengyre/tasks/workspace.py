@@ -47,18 +47,22 @@ async def materialise(task: Task, into: Path, sandbox: Sandbox) -> None:
         raise SandboxError(f"the set-up script {task.setup} {how}: {said}")
 
 
+class WorkspaceTooLargeError(SandboxError):
+    """The agent left more than may be preserved: its own doing, not a fault of ours."""
+
+
 async def snapshot(task: Task, workspace: Path, into: Path, max_bytes: int) -> Preserved:
     """Copy a workspace, in which nothing runs any more, to the new folder into.
 
-    Raises SandboxError when it is larger than max_bytes or cannot be copied.
+    Raises WorkspaceTooLargeError beyond max_bytes, SandboxError when it cannot be copied.
     """
     try:
         done = await asyncio.to_thread(preserve, workspace, into, max_bytes, task.workdir)
     except OSError as error:
         raise SandboxError(f"the workspace {workspace} could not be copied: {error}") from error
     if done.cut:
-        raise SandboxError(
-            f"the workspace {workspace} is larger than the {max_bytes} bytes that are preserved "
+        raise WorkspaceTooLargeError(
+            f"the workspace is larger than the {max_bytes} bytes that are preserved "
             "(sandbox.workspace_mb), or has too many files"
         )
     return done

@@ -87,10 +87,13 @@ def tree_table(result: TreeResult) -> Table:
         f"{result.expanded_tokens:,}",
         f"{result.token_ratio:.3f}",
     )
-    table.add_row("gradient error, whole", "", "", f"{result.relative_gradient_error:.1e}")
-    table.add_row(
-        "gradient error, worst weight", "", "", f"{result.max_relative_gradient_error:.1e}"
-    )
+    errors = {
+        "gradient error, whole": result.relative_gradient_error,
+        "largest entry": result.max_relative_gradient_error,
+        "worst weight": result.worst_weight_gradient_error,
+    }
+    for name, error in errors.items():
+        table.add_row(name, "", "", f"{error:.1e}")
     return table
 
 

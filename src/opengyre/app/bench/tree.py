@@ -34,7 +34,9 @@ class TreeResult(Struct, kw_only=True):
     relative_gradient_error: float
     """Of the whole gradient, in 2-norms."""
     max_relative_gradient_error: float
-    """The same for each weight by itself; the largest."""
+    """Largest difference of an entry over the largest entry of the whole gradient."""
+    worst_weight_gradient_error: float
+    """In 2-norms for each weight by itself; the largest."""
     tree_seconds: float
     """For all micro-steps once, the fastest of the repeats; likewise the next."""
     expanded_seconds: float
@@ -73,6 +75,7 @@ def measure_trees(run: Path, groups: int, repeats: int, now: Callable[[], float]
         token_ratio=result.token_ratio,
         relative_gradient_error=result.relative_gradient_error,
         max_relative_gradient_error=result.max_relative_gradient_error,
+        worst_weight_gradient_error=result.worst_weight_gradient_error,
         tree_seconds=result.tree_seconds,
         expanded_seconds=result.expanded_seconds,
         packed_tokens=sum(micro.packed_tokens for micro in micros),
