@@ -49,7 +49,7 @@ class Flight:
         return msgspec.structs.replace(
             self.request,
             request_id=self.wire_id,
-            prompt_ids=self.request.prompt_ids + self.tokens,
+            prompt_ids=[*self.request.prompt_ids, *self.tokens],
             first_index=self.request.first_index + len(self.tokens),
         )
 

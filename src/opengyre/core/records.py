@@ -1,5 +1,7 @@
 """Records that cross rooms or processes. Each message is stored once: a call holds only its new tokens."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from opengyre.core.reasons import Ending, FinishReason, ForkReason, Role, VerdictKind
@@ -26,7 +28,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
 
     request_id: str
     execution_id: str
-    prompt_ids: list[int]
+    prompt_ids: Sequence[int]
+    """TokenIds from the proxy; a list once it has crossed a process."""
     sampling: Sampling
     first_index: int = 0
     """Index of the first token to draw: > 0 when a call goes on at another cell, its earlier

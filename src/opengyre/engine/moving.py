@@ -1,5 +1,6 @@
 """The KV blocks of one call as a blob, to leave one engine and enter another."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ def send_kv(path: Path, header: KvHeader, kv: Tensor) -> None:
     write_blob(path, header, {KV: kv})
 
 
-def receive_kv(path: Path, version: int, layout: str, tokens: list[int]) -> Tensor | None:
+def receive_kv(path: Path, version: int, layout: str, tokens: Sequence[int]) -> Tensor | None:
     """KV of a prefix of `tokens` short of the last one, or None where the blob gives none."""
     try:
         header, tensors = read_blob(path, KvHeader)

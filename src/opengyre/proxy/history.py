@@ -8,14 +8,23 @@ stop token is reused where the template goes on with that very token; else the n
 off before it, and the fork is counted.
 """
 
-import hashlib
+import itertools
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from opengyre.core.reasons import ForkReason
+from opengyre.core.tokens import TokenIds
 from opengyre.proxy.families.base import Family, encode_answer, encode_turn
-from opengyre.proxy.messages import Conversation, Message, Tool, Turn, head_key, turn_key
+from opengyre.proxy.messages import (
+    Conversation,
+    Message,
+    Tool,
+    Turn,
+    head_key,
+    text_digest,
+    turn_digest,
+)
 
 AFTER_COMPACTION = (
     "This session is being continued from a previous conversation",
@@ -88,7 +97,7 @@ class Plan:
     parent_id: str | None
     reused: int
     suffix_ids: list[int]
-    prompt_ids: list[int]
+    prompt_ids: TokenIds
     fork: ForkReason | None
     node: Node
     steps: list[Step]
@@ -105,23 +114,32 @@ class History:
         self._summaries: list[str] = []
         self._in_flight = 0
 
+    @property
+    def root(self) -> Node:
+        """The empty conversation."""
+        return self._root
+
     def plan(self, conversation: Conversation, *, summary: bool = False) -> Plan:
         """How to prompt for the next answer. summary: the request asks for a compaction."""
-        turns = conversation.turns()
+        turns, past = conversation.turns(), conversation.past
         node, known, unfaithful = self._walk(conversation, turns)
-        new = turns[known:] if known >= 0 else turns
-        ids, steps = self._encode(conversation, node, turns, known)
+        unread = len(past.keys) if past else 0
+        if past and known <= unread:  # it parts before what was read, or right there
+            return self.plan(past.whole(), summary=summary)
+        new = turns[max(known - unread, 0) :]
+        ids, steps = self._encode(conversation, node, turns, known - unread)
         stop = self._stop(node)
         reused = node.length - len(stop) + (len(stop) if ids[: len(stop)] == stop else 0)
         suffix = ids[reused - node.length + len(stop) :]
         off_template = unfaithful or reused < node.length
         fork = self._fork(node, known, new, summary=summary, unfaithful=off_template)
-        reused_ids = self.full_ids(node.call_id, reused)
+        prompt = self.full_ids(node.call_id, reused)
+        prompt.extend(suffix)
         return Plan(
             parent_id=node.call_id,
             reused=reused,
             suffix_ids=suffix,
-            prompt_ids=reused_ids + suffix,
+            prompt_ids=prompt,
             fork=fork,
             node=node,
             steps=steps,
@@ -158,7 +176,7 @@ class History:
         """Its answer went out as this message: later requests will hold it. Returns its node."""
         tokens = self._tokens[call_id]
         length = tokens.reused + len(tokens.suffix) + len(tokens.output)
-        key = _digest(turn_key((message,)))
+        key = turn_digest((message,))
         node = Node(
             call_id, length, message.thinking, reply=True, stopped=stopped, faithful=faithful
         )
@@ -171,34 +189,35 @@ class History:
         """A compaction was answered with this text; a request that holds it follows from it."""
         self._summaries.append(text.strip())
 
-    def full_ids(self, call_id: str | None, length: int) -> list[int]:
+    def full_ids(self, call_id: str | None, length: int) -> TokenIds:
         """The first length tokens of a recorded call's prompt and answer."""
-        pieces: list[list[int]] = []
+        pieces: list[memoryview] = []
         while call_id is not None and length > 0:
             tokens = self._tokens[call_id]
             own = length - tokens.reused
             if own > 0:
-                mine = tokens.suffix + tokens.output if own > len(tokens.suffix) else tokens.suffix
-                pieces.append(mine[:own].tolist())
+                pieces.append(memoryview(tokens.output)[: max(0, own - len(tokens.suffix))])
+                pieces.append(memoryview(tokens.suffix)[:own])
                 length = tokens.reused
             call_id = tokens.parent_id
-        return [token for piece in reversed(pieces) for token in piece]
+        return TokenIds.joined(reversed(pieces))
 
     def _walk(self, conversation: Conversation, turns: list[Turn]) -> tuple[Node, int, bool]:
         """(deepest node, turns it holds or -1 without even the head, stopped by unfaithfulness)."""
-        key = _digest(head_key(conversation.system, conversation.tools))
+        key = text_digest(head_key(conversation.system, conversation.tools))
         reached = self._root.children.get(key, [])
         if not reached:
             return self._root, -1, False
-        for known, turn in enumerate(turns):
-            key = _digest(turn_key(turn))
-            below = [child for node in reached for child in node.children.get(key, [])]
-            found = _compatible(below, turn[0].thinking)
+        past: Sequence[tuple[Key, str]] = conversation.past.keys if conversation.past else ()
+        new = ((turn_digest(turn), turn[0].thinking) for turn in turns)
+        for known, (key, thinking) in enumerate(itertools.chain(past, new)):
+            below = _below(reached, key)
+            found = _compatible(below, thinking)
             usable = [node for node in found if node.faithful]
             if not usable:
                 return reached[-1], known, bool(found)
             reached = usable
-        return reached[-1], len(turns), False
+        return reached[-1], len(past) + len(turns), False
 
     def _stop(self, node: Node) -> list[int]:
         """The stop token that this node ends with, if it does."""
@@ -217,11 +236,11 @@ class History:
         steps = []
         if known < 0:
             ids += family.encode(family.head(conversation.system, conversation.tools))
-            key = _digest(head_key(conversation.system, conversation.tools))
+            key = text_digest(head_key(conversation.system, conversation.tools))
             steps.append(Step(key, "", start + len(ids)))
         for place in range(max(known, 0), len(turns)):
             turn = turns[place]
-            key = _digest(turn_key(turn))
+            key = turn_digest(turn)
             before = turns[place - 1] if place else None
             ids += self._chunk(turn, key, before, conversation.tools)
             steps.append(Step(key, turn[0].thinking, start + len(ids)))
@@ -259,12 +278,14 @@ class History:
         return any(mark in told for mark in (*AFTER_COMPACTION, *known))
 
 
+def _below(reached: list[Node], key: Key) -> list[Node]:
+    if len(reached) == 1:
+        return reached[0].children.get(key, [])
+    return [child for node in reached for child in node.children.get(key, [])]
+
+
 def _compatible(nodes: list[Node], thinking: str, *, exact: bool = False) -> list[Node]:
     """Those whose thinking is the echoed one; any, when none was echoed."""
     if exact:
         return [node for node in nodes if node.thinking == thinking and not node.reply]
     return [node for node in nodes if thinking in {"", node.thinking}]
-
-
-def _digest(text: str) -> Key:
-    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()

@@ -6,10 +6,11 @@ here, and arguments are compared as JSON values (key order, white space and 1.0 
 count). Keys are for matching only: what is rendered is the message as it came.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 MessageRole = Literal["system", "user", "assistant", "tool"]
@@ -48,6 +49,24 @@ Turn = tuple[Message, ...]
 """Messages that are rendered as one chunk: a run of tool results, or any other single message."""
 
 
+class Past(Protocol):
+    """Turns of a conversation that an earlier request held in the same bytes: known, not read."""
+
+    @property
+    def keys(self) -> Sequence[tuple[bytes, str]]:
+        """Of each turn in order: turn_digest and thinking."""
+        ...
+
+    @property
+    def last_user_text(self) -> str:
+        """Of the last user message among them; empty without one."""
+        ...
+
+    def whole(self) -> "Conversation":
+        """The conversation with everything read, and no past."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """What a prompt is rendered from. The head (system and tools) comes first."""
@@ -55,9 +74,19 @@ class Conversation:
     system: str
     tools: tuple[Tool, ...]
     messages: tuple[Message, ...]
+    past: Past | None = None
+    """What comes before messages, which then start with the assistant."""
 
     def turns(self) -> list[Turn]:
+        """Those of messages."""
         return group_turns(self.messages)
+
+    def last_user_text(self) -> str:
+        """What the user said last; empty if nothing."""
+        for message in reversed(self.messages):
+            if message.role == "user":
+                return message.text
+        return self.past.last_user_text if self.past else ""
 
 
 def group_turns(messages: Sequence[Message]) -> list[Turn]:
@@ -115,6 +144,16 @@ def turn_key(turn: Turn) -> str:
             for message in turn
         ]
     )
+
+
+def turn_digest(turn: Turn) -> bytes:
+    """turn_key in sixteen bytes."""
+    return text_digest(turn_key(turn))
+
+
+def text_digest(text: str) -> bytes:
+    """Sixteen bytes that stand for a text."""
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def head_key(system: str, tools: Sequence[Tool]) -> str:

@@ -162,7 +162,7 @@ def remaining(request: GenerateRequest, got: list[int]) -> GenerateRequest:
         return request
     return msgspec.structs.replace(
         request,
-        prompt_ids=request.prompt_ids + got,
+        prompt_ids=[*request.prompt_ids, *got],
         first_index=request.first_index + len(got),
     )
 

@@ -219,7 +219,7 @@ def _body(request: GenerateRequest, attempt: str, model: str) -> dict[str, Any]:
     return {
         "model": model,
         "request_id": attempt,
-        "prompt": request.prompt_ids,
+        "prompt": list(request.prompt_ids),
         "max_tokens": sampling.max_new_tokens - request.first_index,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
