@@ -29,6 +29,7 @@ def a_run(label: str, seconds: float, repeat: int = 0, reward: float = 0.5) -> P
         slowest_over_mean=1.5,
         staleness_steps=Spread(1.0, 2, 2),
         staleness_versions=Spread(0.5, 1, 1),
+        token_age_versions=0.4,
         reward=reward,
         reward_error=0.01,
         reward_last=0.5,

@@ -40,6 +40,9 @@ class PolicyRun(Struct, kw_only=True):
     """Mean over groups of the slowest execution over the group's mean."""
     staleness_steps: Spread
     staleness_versions: Spread
+    token_age_versions: float
+    """Versions between the weights that sampled a token and those that it was first trained on: mean
+    over all sampled tokens. Queued executions start later and are younger than their dispatch says."""
     reward: float
     reward_error: float
     """Standard error of the mean."""
@@ -108,6 +111,7 @@ def figures_of(
         slowest_over_mean=fmean(max(group) / fmean(group) for group in durations),
         staleness_steps=outcome.staleness.steps,
         staleness_versions=outcome.staleness.versions,
+        token_age_versions=_token_age(store, groups, steps),
         reward=fmean(rewards),
         reward_error=stdev(rewards) / math.sqrt(len(rewards)),
         reward_last=fmean(_rewards(groups, steps[-1:])),
@@ -131,6 +135,20 @@ def _by_group(records: Sequence[ExecutionRecord]) -> dict[str, list[ExecutionRec
 def _rewards(groups: dict[str, list[ExecutionRecord]], steps: Sequence[StepRow]) -> list[float]:
     consumed = [record for row in steps for name in row.groups for record in groups[name]]
     return [r.verdict.reward for r in consumed if r.verdict.reward is not None]
+
+
+def _token_age(
+    store: RunStore, groups: dict[str, list[ExecutionRecord]], steps: Sequence[StepRow]
+) -> float:
+    tokens = ages = 0
+    for row in steps:
+        for record in (record for name in row.groups for record in groups[name]):
+            for span in (
+                span for call in store.calls(record.execution_id) for span in call.versions
+            ):
+                tokens += span.end - span.start
+                ages += (span.end - span.start) * (row.version - span.version)
+    return ages / tokens if tokens else 0.0
 
 
 def _role_share(store: RunStore, window: Window, cells: int) -> dict[str, float]:

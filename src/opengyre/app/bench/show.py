@@ -31,6 +31,7 @@ def policies_table(runs: Sequence[PolicyRun], result: PolicyResult) -> Table:
         "train",
         "idle",
         "stale",
+        "age",
         "reward",
         "moved",
     ):
@@ -46,6 +47,7 @@ def policies_table(runs: Sequence[PolicyRun], result: PolicyResult) -> Table:
             f"{run.busy_share.get(CellRole.TRAINING.value, 0.0):.0%}",
             f"{run.idle_share:.0%}",
             f"{stale.mean:.1f}/{stale.p95}/{stale.max}",
+            f"{run.token_age_versions:.2f}",
             f"{run.reward:.3f}±{run.reward_error:.3f}",
             f"{run.moved_with_kv}+{run.recomputed}",
         )
@@ -66,7 +68,7 @@ def policies_words(runs: Sequence[PolicyRun], result: PolicyResult) -> list[str]
         f"{first.slowest_over_mean:.2f} times the mean",
         f"everything beside the cells took {fmean(run.beside_share for run in runs):.1%} of the cores",
         "rollout, train: CPU time of cells in that role, of all cells' time; stale: optimiser "
-        "steps, mean/p95/max; moved: calls in flight, with their KV cache + recomputed",
+        "steps from dispatch, mean/p95/max; age: versions from sampling, mean over tokens; moved: calls in flight, with their KV cache + recomputed",
     ]
 
 

@@ -56,11 +56,11 @@ class Workload:
     """Of a cell, in executions: two cells can serve all that is outstanding, one cell cannot."""
     turns: int = 6
     """Model calls of an execution, a wait after each."""
-    answer_tokens: int = 32
-    log_chars: int = 60
+    answer_tokens: int = 16
+    log_chars: int = 30
     """What a tool prints. Longer logs shift model time from rollout to training: with these two, half
     of it is training, where a 1:1 split is at its best."""
-    wait_s: float = 5.0
+    wait_s: float = 6.0
     """Tool time of an execution, on average."""
     spread: float = 0.42
     """Standard deviation of the logarithm of an execution's tool time within its group: with it the
@@ -72,7 +72,7 @@ class Workload:
     """1.8 million parameters."""
     sandbox: str = "bubblewrap"
     learner: dict[str, float] = field(
-        default_factory=lambda: {"learning_rate": 1e-3, "clip_low": 0.005, "clip_high": 0.01}
+        default_factory=lambda: {"learning_rate": 1e-4, "clip_low": 0.005, "clip_high": 0.01}
     )
 
     @property
