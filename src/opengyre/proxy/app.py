@@ -4,7 +4,9 @@ Invariant: every request is tied to one execution by its path and by its key, be
 read; every response, refusals included, is in the words of the dialect that was asked.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from opengyre.core.protocols import Clock, Generator, IdSource, Recorder
-from opengyre.proxy.bodies import digest, read_body
+from opengyre.proxy.bodies import read_body
 from opengyre.proxy.delivery import Delivery
 from opengyre.proxy.dialects.anthropic import AnthropicDialect
 from opengyre.proxy.dialects.base import Dialect
@@ -22,10 +24,13 @@ from opengyre.proxy.dialects.chat import ChatDialect
 from opengyre.proxy.dialects.responses import ResponsesDialect
 from opengyre.proxy.executions import Door, Executions
 from opengyre.proxy.families.base import Family
-from opengyre.proxy.messages import Json
+from opengyre.proxy.reading import Reading
 from opengyre.proxy.refusals import Refusal
 from opengyre.proxy.session import Classify, Limits, Origin, Sessions
 from opengyre.tree.roles import classify as classify_by_marks
+
+SHORT = 32 * 1024
+"""Bytes that are read and encoded in the event loop: about 8,000 tokens, tens of milliseconds."""
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -67,6 +72,8 @@ class Edge:
 
     def __init__(self, executions: Executions, sessions: Sessions) -> None:
         self._executions, self._sessions = executions, sessions
+        self._beside = ThreadPoolExecutor(1, "reading")
+        """One thread: it shares the interpreter with the event loop, and more would starve that."""
 
     def generation(self, dialect: Dialect) -> Endpoint:
         """Endpoint that answers with a model's reply."""
@@ -86,10 +93,10 @@ class Edge:
         async def endpoint(request: Request) -> ASGIApp:
             try:
                 door = self._door(request)
-                asked = dialect.parse(await self._body(request))
+                reading = await self._read(dialect, door, request)
             except Refusal as refusal:
                 return self._refuse(dialect, request, refusal)
-            return JSONResponse({"input_tokens": self._sessions.count(door, asked)})
+            return JSONResponse({"input_tokens": self._sessions.count(door, reading.asked)})
 
         return endpoint
 
@@ -105,25 +112,45 @@ class Edge:
         return JSONResponse({"ok": True})
 
     async def _answer(self, dialect: Dialect, door: Door, request: Request) -> ASGIApp:
-        body = await self._body(request)
-        asked = dialect.parse(body)
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        key = digest(dialect.name, body, dialect.ignored, headers)
+        reading = await self._read(dialect, door, request)
         origin = Origin(
-            dialect=dialect.name, tool_prefix=dialect.tool_prefix, digest=key, headers=headers
+            dialect=dialect.name,
+            tool_prefix=dialect.tool_prefix,
+            digest=reading.digest,
+            headers=_headers(request),
         )
-        job = self._sessions.answer(door, asked, origin)
+        try:
+            job = self._sessions.answer(door, reading.asked, origin)
+        finally:
+            door.history.forget(reading.asked.conversation)
+            reading.let_go()
         return Delivery(
             dialect=dialect,
-            asked=asked,
+            asked=reading.asked,
             job=job,
             clock=self._sessions.clock,
             ping_s=self._sessions.limits.ping_s,
-            delivered=lambda: self._sessions.delivered(door, key),
+            delivered=lambda: self._sessions.delivered(door, origin.digest),
         )
 
-    async def _body(self, request: Request) -> dict[str, Json]:
-        return await read_body(request, self._sessions.limits.max_body_bytes)
+    async def _read(self, dialect: Dialect, door: Door, request: Request) -> Reading:
+        """The request; what takes long to read or to encode is done beside the event loop."""
+        body = await read_body(request, self._sessions.limits.max_body_bytes)
+        found = door.reader.lines.find(body)
+        headers = _headers(request)
+
+        def read() -> Reading:
+            return door.reader.read(dialect, body, headers, found)
+
+        def read_and_encode() -> Reading:
+            reading = read()
+            door.history.look_ahead(reading.asked.conversation)
+            return reading
+
+        if len(body) - (found.cut.end if found else 0) <= SHORT:
+            return read()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._beside, read_and_encode)
 
     def _door(self, request: Request) -> Door:
         return self._executions.find(request.path_params["execution_id"], _key(request))
@@ -137,6 +164,10 @@ class Edge:
     def _refuse(self, dialect: Dialect, request: Request, refusal: Refusal) -> Response:
         self._executions.refused(request.path_params["execution_id"], refusal)
         return JSONResponse(dialect.error(refusal), status_code=refusal.kind.value)
+
+
+def _headers(request: Request) -> dict[str, str]:
+    return {name.lower(): value for name, value in request.headers.items()}
 
 
 def _key(request: Request) -> str:

@@ -20,8 +20,8 @@ CONVERSATION_HEADERS = (
 """Tell parallel conversations of one execution apart when they ask the same thing."""
 
 
-async def read_body(request: Request, limit: int) -> dict[str, Json]:
-    """The JSON object that was sent. Raises Refusal: 413 past the limit, 400 for anything else."""
+async def read_body(request: Request, limit: int) -> bytes:
+    """The bytes that were sent. Raises Refusal: 413 past the limit."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
@@ -31,7 +31,7 @@ async def read_body(request: Request, limit: int) -> dict[str, Json]:
         if size > limit:
             raise _too_large(limit)
         parts.append(part)
-    return decode(b"".join(parts))
+    return b"".join(parts)
 
 
 def decode(raw: bytes) -> dict[str, Json]:
@@ -68,13 +68,20 @@ def _mended(value: Json) -> Json:
 
 
 def digest(
-    dialect: str, body: dict[str, Json], ignored: frozenset[str], headers: dict[str, str]
+    dialect: str,
+    body: dict[str, Json],
+    ignored: frozenset[str],
+    headers: dict[str, str],
+    chain: bytes = b"",
 ) -> bytes:
-    """What retries of one call have in common and different calls do not."""
+    """What retries of one call have in common and different calls do not.
+
+    chain stands for what is ignored here because it was digested piece by piece.
+    """
     kept: Json = {key: value for key, value in body.items() if key not in ignored}
     who: list[Json] = [headers.get(name, "") for name in CONVERSATION_HEADERS]
     text = canonical_json([dialect, who, kept])
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return hashlib.blake2b(text.encode() + chain, digest_size=16).digest()
 
 
 def _too_large(limit: int) -> Refusal:

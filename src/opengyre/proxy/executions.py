@@ -15,6 +15,7 @@ from opengyre.core.errors import UserError
 from opengyre.proxy.answers import Job
 from opengyre.proxy.families.base import Family
 from opengyre.proxy.history import History
+from opengyre.proxy.reading import Reader
 from opengyre.proxy.refusals import Kind, Refusal
 
 
@@ -85,6 +86,7 @@ class Door:
     """Jobs that are not over."""
     started: int = 0
     """Generations begun: numbers the seeds."""
+    reader: Reader = field(default_factory=Reader)
     recording: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Calls are recorded one by one, so that a parent's index is below its child's."""
 

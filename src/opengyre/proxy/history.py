@@ -103,6 +103,19 @@ class Plan:
     steps: list[Step]
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a request's new part is as tokens, if node and known are still what a walk finds."""
+
+    asked: Conversation
+    read: Conversation
+    """asked, or all of it where its past was not enough."""
+    node: Node
+    known: int
+    ids: list[int]
+    steps: list[Step]
+
+
 class History:
     """The trie of one execution."""
 
@@ -113,6 +126,7 @@ class History:
         self._sampled: dict[str, Sampled] = {}
         self._summaries: list[str] = []
         self._in_flight = 0
+        self._ahead: dict[int, Ahead] = {}
 
     @property
     def root(self) -> Node:
@@ -121,13 +135,19 @@ class History:
 
     def plan(self, conversation: Conversation, *, summary: bool = False) -> Plan:
         """How to prompt for the next answer. summary: the request asks for a compaction."""
+        ahead = self._ahead.pop(id(conversation), None)
+        if ahead is not None:
+            conversation = ahead.read
         turns, past = conversation.turns(), conversation.past
         node, known, unfaithful = self._walk(conversation, turns)
         unread = len(past.keys) if past else 0
         if past and known <= unread:  # it parts before what was read, or right there
             return self.plan(past.whole(), summary=summary)
         new = turns[max(known - unread, 0) :]
-        ids, steps = self._encode(conversation, node, turns, known - unread)
+        if ahead is None or (ahead.node, ahead.known) != (node, known):
+            ids, steps = self._encode(conversation, node, turns, known - unread)
+        else:
+            ids, steps = ahead.ids, ahead.steps
         stop = self._stop(node)
         reused = node.length - len(stop) + (len(stop) if ids[: len(stop)] == stop else 0)
         suffix = ids[reused - node.length + len(stop) :]
@@ -144,6 +164,21 @@ class History:
             node=node,
             steps=steps,
         )
+
+    def look_ahead(self, conversation: Conversation) -> None:
+        """Encode now, in whatever thread, what plan will need in the event loop; see forget."""
+        read = conversation
+        node, known, _ = self._walk(read, read.turns())
+        if read.past and known <= len(read.past.keys):
+            read = read.past.whole()
+            node, known, _ = self._walk(read, read.turns())
+        unread = len(read.past.keys) if read.past else 0
+        ids, steps = self._encode(read, node, read.turns(), known - unread)
+        self._ahead[id(conversation)] = Ahead(conversation, read, node, known, ids, steps)
+
+    def forget(self, conversation: Conversation) -> None:
+        """Drop what look_ahead found and nobody used."""
+        self._ahead.pop(id(conversation), None)
 
     def begin(self, plan: Plan) -> None:
         """The plan's request is being answered."""

@@ -283,11 +283,10 @@ class Sessions:
 def marks(asked: Asked, headers: dict[str, str]) -> CallMarks:
     """What a request tells about its sender."""
     conversation = asked.conversation
-    users = [message.text for message in conversation.messages if message.role == "user"]
     return CallMarks(
         headers=headers,
         system=conversation.system,
-        last_user_text=users[-1] if users else "",
+        last_user_text=conversation.last_user_text(),
         tool_names=[tool.name for tool in conversation.tools],
         server_tools=list(asked.server_tools),
         output_format=asked.output_format,
