@@ -65,6 +65,9 @@ class UpstreamCounts(Struct):
 class ServerApi(Protocol):
     """One kind of server."""
 
+    hottest: float
+    """The highest temperature that it takes."""
+
     async def facts(self) -> Facts:
         """Also the health check. Raises EngineError."""
         ...

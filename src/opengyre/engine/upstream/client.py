@@ -39,18 +39,27 @@ class Upstream:
     """Implements Generator over any number of requests at once."""
 
     def __init__(
-        self, api: ServerApi, facts: Facts, clock: Clock, ids: IdSource, patience: Patience
+        self,
+        api: ServerApi,
+        facts: Facts,
+        clock: Clock,
+        ids: IdSource,
+        *,
+        patience: Patience,
+        rows: int,
     ) -> None:
+        """rows: of the model's embedding; a prompt with a token beyond them is never sent."""
         self.facts = facts
         self.counts = UpstreamCounts()
         self.trouble = ""
         """What the server's absence is due to; empty while it answers."""
         self._api, self._clock, self._ids = api, clock, ids
-        self._patience = patience
+        self._patience, self._rows = patience, rows
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenChunk]:
         """See core.protocols.Generator."""
         check_whole_distribution(request)
+        self._check_rows(request)
         counts = self.counts
         counts.requests += 1
         counts.in_flight += 1
@@ -70,9 +79,14 @@ class Upstream:
             counts.in_flight -= 1
             counts.cancelled += not finished
 
-    async def close(self) -> None:
-        """Let go of the server."""
-        await self._api.close()
+    def _check_rows(self, request: GenerateRequest) -> None:
+        """A token without a row was seen to kill the scheduler of a server."""
+        largest = max(request.prompt_ids, default=-1)
+        if not 0 <= largest < self._rows:
+            raise ServerRefusedError(
+                f"wanted a prompt of token ids below {self._rows}; found {largest}; use the "
+                "tokenizer that the model was made with"
+            )
 
     async def _persist(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         got: list[int] = []

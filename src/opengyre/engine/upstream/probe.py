@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from contextlib import aclosing
 
+from msgspec.structs import replace
+
 from opengyre.core.errors import EngineError, UserError
 from opengyre.core.records import GenerateRequest, Sampling
 from opengyre.engine.upstream.base import Facts, ServerApi, UpstreamCounts
@@ -19,7 +21,7 @@ HOT = 1e6
 logarithm of the number of rows, whatever the weights."""
 FLAT = 0.05
 """Nats that a flat distribution may be off by rounding; another number of rows is more."""
-PROBE_TOKENS = 4
+SHORT = Sampling(max_new_tokens=4, stop_ids=[], seed=0)
 
 
 async def check_server(
@@ -34,25 +36,35 @@ async def check_server(
     """Notes on what could not be checked. Raises UserError for a server that would record lies."""
     prompt = encode(TEXT)
     notes = await _vocabulary(api, facts, prompt, model)
-    flat = await _logprobs(api, prompt, HOT)
-    found = math.exp(-sum(flat) / len(flat))
-    is_flat = max(flat) - min(flat) < FLAT
-    if is_flat and abs(math.log(found / rows)) > FLAT:
-        raise UserError(
-            f"a server whose model has the {rows} rows of {model}",
-            f"{facts.software} with {facts.model}, which has about {found:.0f}",
-            "pass the folder of the served model as --model",
-        )
-    if not is_flat and temperature not in {0.0, 1.0}:
+    if await _tells_what_it_draws_from(api, facts, prompt, model, rows):
+        return notes
+    if temperature not in {0.0, 1.0}:
         raise UserError(
             f"log-probabilities at temperature {temperature}",
             f"{facts.software}, which tells those at temperature 1",
             "start vLLM with --logprobs-mode processed_logprobs, SGLang without "
             "SGLANG_RETURN_ORIGINAL_LOGPROB, or record at --temperature 1",
         )
-    if not is_flat:
-        notes.append("log-probabilities are those at temperature 1, which is what is sampled at")
-    return notes
+    return [*notes, "the server tells log-probabilities at temperature 1: as it samples here"]
+
+
+async def _tells_what_it_draws_from(
+    api: ServerApi, facts: Facts, prompt: list[int], model: str, rows: int
+) -> bool:
+    if api.hottest < HOT:  # the likeliest token, alone, has probability 1 or that of the whole
+        alone = await _logprobs(api, prompt, replace(SHORT, top_k=1))
+        return min(alone) > -FLAT
+    flat = await _logprobs(api, prompt, replace(SHORT, temperature=HOT))
+    if max(flat) - min(flat) >= FLAT:
+        return False
+    found = math.exp(-sum(flat) / len(flat))
+    if abs(math.log(found / rows)) > FLAT:
+        raise UserError(
+            f"a server whose model has the {rows} rows of {model}",
+            f"{facts.software} with {facts.model}, which has about {found:.0f}",
+            "pass the folder of the served model as --model",
+        )
+    return True
 
 
 async def _vocabulary(api: ServerApi, facts: Facts, ours: list[int], model: str) -> list[str]:
@@ -70,8 +82,7 @@ async def _vocabulary(api: ServerApi, facts: Facts, ours: list[int], model: str)
     )
 
 
-async def _logprobs(api: ServerApi, prompt: list[int], temperature: float) -> list[float]:
-    sampling = Sampling(max_new_tokens=PROBE_TOKENS, stop_ids=[], seed=0, temperature=temperature)
+async def _logprobs(api: ServerApi, prompt: list[int], sampling: Sampling) -> list[float]:
     request = GenerateRequest(
         request_id="probe", execution_id="probe", prompt_ids=prompt, sampling=sampling
     )

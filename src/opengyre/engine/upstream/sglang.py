@@ -5,6 +5,7 @@ server names the same token for; an event that does not fit the ones before it i
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -50,6 +51,8 @@ class ServerInfo(Struct):
     version: str = "?"
     context_length: int | None = None
     max_total_num_tokens: int | None = None
+    max_req_input_len: int | None = None
+    """A few tokens below context_length."""
 
 
 class Finish(Struct):
@@ -100,13 +103,15 @@ class SGLangApi:
 
     wire: Wire
     versions: VersionBook
+    hottest: float = math.inf
     _aborts: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def facts(self) -> Facts:
         """See ServerApi."""
         model = await self.wire.ask("GET", "/model_info", None, ModelInfo)
         server = await self.wire.ask("GET", "/server_info", None, ServerInfo)
-        limits = [n for n in (server.context_length, server.max_total_num_tokens) if n]
+        told = (server.context_length, server.max_total_num_tokens, server.max_req_input_len)
+        limits = [limit for limit in told if limit]
         return Facts(
             software="SGLang",
             release=server.version,
@@ -167,6 +172,7 @@ class Reading:
     ) -> None:
         self._request, self._versions, self._counts = request, versions, counts
         self._seen = 0
+        self._label: str | None = None
 
     def take(self, event: Event) -> list[TokenChunk]:
         """What is new in it."""
@@ -214,8 +220,13 @@ class Reading:
         ]
 
     def _cuts(self, new: int, meta: Meta) -> list[tuple[int, int, int]]:
-        """(start, end, version) over the new tokens."""
-        newest = self._versions.number(meta.weight_version or FIRST)
+        """(start, end, version) over the new tokens.
+
+        Only the last event says exactly which tokens are whose. Tokens of an event that comes after
+        a change may be of either version: they are put down as the older one.
+        """
+        newest = meta.weight_version or FIRST
+        label, self._label = self._label or newest, newest
         cuts, at = [], 0
         for span in meta.weight_versions or []:
             end = min(span.end - self._seen, new)
@@ -223,7 +234,7 @@ class Reading:
                 cuts.append((at, end, self._versions.number(span.version)))
                 at = end
         if at < new:
-            cuts.append((at, new, newest))
+            cuts.append((at, new, self._versions.number(label)))
         return cuts
 
     def _finish(self, finish: Finish) -> FinishReason:
@@ -255,7 +266,7 @@ def _body(request: GenerateRequest, attempt: str) -> dict[str, Any]:
     sampling = request.sampling
     return {
         "rid": attempt,
-        "input_ids": request.prompt_ids,
+        "input_ids": list(request.prompt_ids),
         "sampling_params": _sampling(sampling, request.first_index),
         "return_logprob": True,
         "logprob_start_len": -1,

@@ -102,6 +102,7 @@ class VllmApi:
     versions: VersionBook
     model: str = ""
     """The name it serves its model under; known after facts()."""
+    hottest: float = 2.0
 
     async def facts(self) -> Facts:
         """See ServerApi."""
