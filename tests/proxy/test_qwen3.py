@@ -129,5 +129,5 @@ def test_keys_see_through_serialisation() -> None:
 
 
 def test_a_foreign_tokeniser_is_refused() -> None:
-    with pytest.raises(UserError, match="im_end"):
+    with pytest.raises(UserError, match="im_start"):
         Qwen3Family(Tokenizer(models.BPE()))

@@ -1,18 +1,44 @@
-"""A real byte-level BPE with Qwen's special tokens, small enough to train in a test."""
+"""Real byte-level BPEs with the special tokens of each family, small enough to train in a test."""
 
 import functools
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MARKS = [
+CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+GLM = (
+    "<|endoftext|>",
+    "[gMASK]",
+    "<sop>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|observation|>",
+)
+DEEPSEEK = (
+    "<｜end▁of▁sentence｜>",
+    "<｜begin▁of▁sentence｜>",
+    "<｜User｜>",
+    "<｜Assistant｜>",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁calls▁end｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁output▁begin｜>",
+    "<｜tool▁output▁end｜>",
+    "<｜tool▁sep｜>",
+)
+MARKS = (
     "<think>",
     "</think>",
     "<tool_call>",
     "</tool_call>",
     "<tool_response>",
     "</tool_response>",
-]
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+)
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -25,7 +51,8 @@ CORPUS = [
 
 
 @functools.cache
-def small_tokenizer() -> Tokenizer:
+def small_tokenizer(special: tuple[str, ...] = CHATML) -> Tokenizer:
+    """With these control tokens first, in order, and then what it learnt of the corpus."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -38,7 +65,7 @@ def small_tokenizer() -> Tokenizer:
         vocab_size=420,
         show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL],
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in special],
     )
     tokenizer.train_from_iterator(CORPUS * 8, trainer)
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKS])

@@ -1,0 +1,42 @@
+"""A tokeniser as families use it: text to ids and back, nothing added, nothing cleaned up.
+
+Invariant: every token that a family builds on is one token of the tokeniser, whatever stands around
+it; a tokeniser for which that is not so is refused before anything runs.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tokenizers import Tokenizer
+
+from opengyre.core.errors import UserError
+
+
+class Vocabulary:
+    """Wraps the tokenizer of a model's folder."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids; special tokens in text become themselves."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def require(self, token: str, family: str) -> int:
+        """The id of a token that the family cannot do without. Raises UserError."""
+        found = self._tokenizer.token_to_id(token)
+        if found is None or self.encode(token) != [found]:
+            raise UserError(
+                f"a tokeniser with {token} as one special token",
+                "none" if found is None else "it split into several tokens",
+                f"use the tokenizer.json of a {family} model, or choose another policy.family",
+            )
+        return found
+
+    def present(self, tokens: Iterable[str]) -> list[int]:
+        """The ids of those tokens that this tokeniser has."""
+        found = (self._tokenizer.token_to_id(token) for token in tokens)
+        return [token for token in found if token is not None]
