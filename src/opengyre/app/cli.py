@@ -124,6 +124,126 @@ def tree(
 
 
 @app.command()
+def export(  # noqa: PLR0913 — a command's options
+    run: Run,
+    out: Annotated[Path, typer.Argument(help="A new folder for the data.")],
+    *,
+    format_: Annotated[
+        list[str] | None, typer.Option("--format", help="parquet, atif; both if left out.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Only train, or only heldout.")] = None,
+    role: Annotated[
+        list[str] | None, typer.Option(help="Only trajectories of this role; may be repeated.")
+    ] = None,
+    scored_only: Annotated[
+        bool, typer.Option("--scored-only", help="Only executions with a reward.")
+    ] = False,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A model's folder; decodes ATIF where the run has none.")
+    ] = None,
+) -> None:
+    """Write what a run recorded as data: trajectories in Parquet, conversations in ATIF.
+
+    Needs pyarrow for Parquet: pip install 'opengyre[export]'.
+    """
+    from opengyre.app.export.command import run_export
+    from opengyre.app.export.write import choice_of
+
+    choice = choice_of(format_ or [], split, role or [], scored_only=scored_only)
+    run_export(run, out, choice, tokenizer)
+
+
+@app.command()
+def proxy(  # noqa: PLR0913 — a command's options
+    *,
+    upstream: Annotated[
+        str | None, typer.Option(help="A running SGLang or vLLM server: http://HOST:PORT.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of the model it serves (tokenizer, config.json).")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="Without a server: serve this dense Qwen3 ourselves.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The run folder; an older recording goes on.")] = Path(
+        "runs/recording"
+    ),
+    execution: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of an execution that may call, with its own key; may be repeated."),
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Any name opens an execution on its first call.")
+    ] = False,
+    harness: Annotated[
+        str, typer.Option(help="The program that calls, or auto: told by its requests.")
+    ] = "auto",
+    family: Annotated[
+        str, typer.Option(help="Chat format, or auto: by the model's folder.")
+    ] = "auto",
+    tool_style: Annotated[
+        str, typer.Option(help="How tools are shown: json, or signature for tiny models.")
+    ] = "json",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any free.")] = 4873,
+    socket: Annotated[Path | None, typer.Option(help="Also listen on this unix socket.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(envvar="OPENGYRE_KEY", help="Key of the recording; else a new one."),
+    ] = None,
+    upstream_key: Annotated[
+        str | None, typer.Option(envvar="OPENGYRE_UPSTREAM_KEY", help="Key that the server wants.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling; 0 is greedy.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of sampling, where the server obeys it.")] = 0,
+    context_tokens: Annotated[
+        int | None, typer.Option(min=64, help="Longest prompt + answer; else the server's own.")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 8192,
+    patience: Annotated[
+        float, typer.Option(min=0.0, help="Seconds to wait for a server that is gone.")
+    ] = 300.0,
+    silence: Annotated[
+        float, typer.Option(min=1.0, help="Seconds to wait for its next token, queue included.")
+    ] = 600.0,
+) -> None:
+    """Record any agent program against a served model, without training.
+
+    Exact tokens and log-probabilities of every call go to the run folder, before its answer leaves.
+    Point the program at the base URL that is printed, with the key beside it:
+
+    Claude Code: ANTHROPIC_BASE_URL=BASE ANTHROPIC_API_KEY=KEY. Codex: a provider with base_url BASE/v1
+    and wire_api responses. Qwen Code: OPENAI_BASE_URL=BASE/v1 OPENAI_API_KEY=KEY. OpenCode: a provider
+    with baseURL BASE/v1. mini-swe-agent: OPENAI_API_BASE=BASE/v1 OPENAI_API_KEY=KEY. Whole command
+    lines are printed at the start. POST BASE/end with {"reward": 1.0} ends an execution.
+
+    Ctrl-C stops it, the same command goes on. See docs/recording.md.
+    """
+    from opengyre.app.recording.command import run_recording
+    from opengyre.app.recording.options import chosen
+
+    options = chosen(
+        upstream,
+        model,
+        policy,
+        execution or [],
+        any_name=open_,
+        upstream_key=upstream_key,
+        family=family,
+        tool_style=tool_style,
+        harness=harness,
+        temperature=temperature,
+        seed=seed,
+        context_tokens=context_tokens,
+        max_new_tokens=max_new_tokens,
+        patience_s=patience,
+        silence_s=silence,
+        port=port,
+        socket=socket,
+    )
+    run_recording(options, out, key)
+
+
+@app.command()
 def warmstart(
     out: Annotated[Path, typer.Argument(help="Folder for the policy.")],
     *,

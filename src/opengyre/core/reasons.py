@@ -95,8 +95,6 @@ class Untrained(enum.StrEnum):
     """Sampled on a held-out task: never trained."""
     GROUP_UNFINISHED = "group-unfinished"
     """Some member of the group has no verdict yet."""
-    REPEATED = "repeated"
-    """Of a try that failed through our fault and was made again."""
     NO_VERDICT = "no-verdict"
     """Recorded without a task: nothing says how good it was."""
 
