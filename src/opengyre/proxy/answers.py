@@ -28,6 +28,8 @@ class Asked:
     """False: the client wants no tool calls; the tools are not shown then."""
     thinking_shown: bool = True
     """False: the client wants thinking without its text."""
+    sealed_thinking: bool = False
+    """True: the client wants thinking in a form that it need not understand, too."""
     echo: dict[str, Json] = field(default_factory=dict)
     """What this dialect's answers repeat of the request."""
     output_format: str | None = None

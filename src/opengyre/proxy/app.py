@@ -5,13 +5,14 @@ read; every response, refusals included, is in the words of the dialect that was
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -24,15 +25,23 @@ from opengyre.proxy.dialects.chat import ChatDialect
 from opengyre.proxy.dialects.responses import ResponsesDialect
 from opengyre.proxy.executions import Door, Executions
 from opengyre.proxy.families.base import Family
+from opengyre.proxy.headers import Headers, answer_headers, refusal_headers
+from opengyre.proxy.messages import Json
 from opengyre.proxy.reading import Reading
-from opengyre.proxy.refusals import Refusal
+from opengyre.proxy.refusals import Kind, Refusal
 from opengyre.proxy.session import Classify, Limits, Origin, Sessions
 from opengyre.tree.roles import classify as classify_by_marks
 
 SHORT = 32 * 1024
 """Bytes that are read and encoded in the event loop: about 8,000 tokens, tens of milliseconds."""
 
+MODELS = ("policy",)
+"""The one model; any other name is served as well."""
+UNROUTED = {404: Kind.NOT_FOUND, 405: Kind.WRONG_METHOD}
+"""What the router says of paths and methods that it does not know."""
+
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+Guess = Callable[[Request], Dialect]
 
 
 def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from outside
@@ -51,7 +60,7 @@ def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from 
         generator, recorder, family, limits=limits, clock=clock, ids=ids, classify=classify
     )
     anthropic, chat, responses = AnthropicDialect(), ChatDialect(), ResponsesDialect()
-    edge = Edge(executions, sessions)
+    edge = Edge(executions, sessions, ids, _guess(anthropic, chat))
     run = "/run/{execution_id}"
     return Starlette(
         routes=[
@@ -59,19 +68,24 @@ def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from 
             Route(f"{run}/v1/messages/count_tokens", edge.counting(anthropic), methods=["POST"]),
             Route(f"{run}/v1/chat/completions", edge.generation(chat), methods=["POST"]),
             Route(f"{run}/v1/responses", edge.generation(responses), methods=["POST"]),
+            Route(f"{run}/v1/responses/input_tokens", edge.counting(responses), methods=["POST"]),
             Route(f"{run}/v1/models", edge.models, methods=["GET"]),
+            Route(f"{run}/v1/models/{{name:path}}", edge.model, methods=["GET"]),
             Route(run, edge.probe, methods=["GET"]),
             Route(f"{run}/", edge.probe, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _as_json},
+        exception_handlers={HTTPException: edge.unknown, Exception: edge.broken},
     )
 
 
 class Edge:
-    """Requests in, deliveries or refusals out."""
+    """Requests in, deliveries or refusals out. guess tells the dialect where no path does."""
 
-    def __init__(self, executions: Executions, sessions: Sessions) -> None:
+    def __init__(
+        self, executions: Executions, sessions: Sessions, ids: IdSource, guess: Guess
+    ) -> None:
         self._executions, self._sessions = executions, sessions
+        self._ids, self._guess = ids, guess
         self._beside = ThreadPoolExecutor(1, "reading")
         """One thread: it shares the interpreter with the event loop, and more would starve that."""
 
@@ -96,20 +110,42 @@ class Edge:
                 reading = await self._read(dialect, door, request)
             except Refusal as refusal:
                 return self._refuse(dialect, request, refusal)
-            return JSONResponse({"input_tokens": self._sessions.count(door, reading.asked)})
+            counted = self._sessions.count(door, reading.asked)
+            return self._told(dialect, dialect.counted(counted), reading.asked.not_applied)
 
         return endpoint
 
     async def models(self, request: Request) -> Response:
         """One model, whose name is as good as any other."""
-        self._door_or_404(request)
-        model = {"id": "policy", "object": "model", "created": 0, "owned_by": "opengyre"}
-        return JSONResponse({"object": "list", "data": [model]})
+        return self._plain(request, lambda dialect: dialect.models(MODELS))
+
+    async def model(self, request: Request) -> Response:
+        """Any name is a model."""
+        return self._plain(request, lambda dialect: dialect.model(request.path_params["name"]))
 
     async def probe(self, request: Request) -> Response:
         """Whether this execution is open."""
-        self._door_or_404(request)
-        return JSONResponse({"ok": True})
+        return self._plain(request, lambda _dialect: {"ok": True})
+
+    async def unknown(self, request: Request, error: Exception) -> Response:
+        """Paths and methods that the router does not know, in words that name them."""
+        assert isinstance(error, HTTPException)
+        kind = UNROUTED.get(error.status_code, Kind.BAD_REQUEST)
+        message = f"{request.method} {request.url.path} is not served: {error.detail}"
+        return self._say(self._guess(request), Refusal(kind, message))
+
+    async def broken(self, request: Request, error: Exception) -> Response:
+        """A bug of ours; the server logs it."""
+        refusal = Refusal(Kind.FAILED, f"the proxy is at fault: {type(error).__name__}")
+        return self._say(self._guess(request), refusal)
+
+    def _plain(self, request: Request, body: Callable[[Dialect], dict[str, Json]]) -> Response:
+        dialect = self._guess(request)
+        try:
+            self._door(request)
+        except Refusal as refusal:
+            return self._say(dialect, refusal)
+        return self._told(dialect, body(dialect))
 
     async def _answer(self, dialect: Dialect, door: Door, request: Request) -> ASGIApp:
         reading = await self._read(dialect, door, request)
@@ -130,6 +166,7 @@ class Edge:
             job=job,
             clock=self._sessions.clock,
             ping_s=self._sessions.limits.ping_s,
+            request_id=self._ids.new("req"),
             delivered=lambda: self._sessions.delivered(door, origin.digest),
         )
 
@@ -155,15 +192,33 @@ class Edge:
     def _door(self, request: Request) -> Door:
         return self._executions.find(request.path_params["execution_id"], _key(request))
 
-    def _door_or_404(self, request: Request) -> Door:
-        try:
-            return self._door(request)
-        except Refusal as refusal:
-            raise HTTPException(refusal.kind.value, refusal.message) from refusal
-
     def _refuse(self, dialect: Dialect, request: Request, refusal: Refusal) -> Response:
         self._executions.refused(request.path_params["execution_id"], refusal)
-        return JSONResponse(dialect.error(refusal), status_code=refusal.kind.value)
+        return self._say(dialect, refusal)
+
+    def _say(self, dialect: Dialect, refusal: Refusal) -> Response:
+        request_id = self._ids.new("req")
+        headers = refusal_headers(dialect.request_id_header, request_id, refusal)
+        return _json(dialect.status(refusal), headers, dialect.error(refusal, request_id))
+
+    def _told(
+        self, dialect: Dialect, body: dict[str, Json], not_applied: Sequence[str] = ()
+    ) -> Response:
+        name = dialect.request_id_header
+        return _json(200, answer_headers(name, self._ids.new("req"), not_applied), body)
+
+
+def _json(status: int, headers: Headers, body: Json) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
+
+
+def _guess(anthropic: Dialect, openai: Dialect) -> Guess:
+    """Only Anthropic's clients tell a version."""
+
+    def guess(request: Request) -> Dialect:
+        return anthropic if "anthropic-version" in request.headers else openai
+
+    return guess
 
 
 def _headers(request: Request) -> dict[str, str]:
@@ -176,10 +231,3 @@ def _key(request: Request) -> str:
         return given
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-async def _as_json(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods, in words that name them."""
-    assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse({"error": {"message": message}}, status_code=error.status_code)

@@ -22,6 +22,9 @@ CONVERSATION_HEADERS = (
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The bytes that were sent. Raises Refusal: 413 past the limit."""
+    packed = request.headers.get("content-encoding", "identity")
+    if packed != "identity":
+        raise bad(f"wanted a body that is not compressed; found {packed}", "content-encoding")
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)

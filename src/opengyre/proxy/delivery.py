@@ -6,22 +6,23 @@ finished is cut, not ended: harnesses ask again after a cut and trust what is en
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from opengyre.core.protocols import Clock
 from opengyre.proxy.answers import Asked, Job
 from opengyre.proxy.dialects.base import Dialect
+from opengyre.proxy.headers import Headers, answer_headers, refusal_headers
 from opengyre.proxy.messages import Json
 from opengyre.proxy.refusals import Kind, Refusal
 
-STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+JSON = {"content-type": "application/json"}
 CLOSED = Refusal(Kind.NOT_FOUND, "the execution was closed while its call was being answered")
-JSON = [(b"content-type", b"application/json")]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Delivery:
     job: Job
     clock: Clock
     ping_s: float
+    request_id: str
     delivered: Callable[[], None]
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,7 +59,8 @@ class Delivery:
         if self.asked.stream:
             await self._stream(send, opened=opened)
         else:
-            await send_json(send, 200, self.dialect.whole(self.asked, task.result()))
+            body = self.dialect.whole(self.asked, task.result())
+            await send_json(send, 200, self._headers(), body)
         return True
 
     async def _wait(self, send: Send, gone: "asyncio.Future[None]") -> bool:
@@ -76,7 +79,7 @@ class Delivery:
         return opened
 
     async def _open(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": STREAM})
+        await _start(send, 200, {**STREAM, **self._headers()})
         await _part(send, self.dialect.opening(self.asked, self.job))
 
     async def _stream(self, send: Send, *, opened: bool) -> None:
@@ -89,16 +92,31 @@ class Delivery:
         if not isinstance(error, Refusal):
             raise error
         if not opened:
-            await send_json(send, error.kind.value, self.dialect.error(error))
+            await send_refusal(send, self.dialect, self.request_id, error)
         return False
 
+    def _headers(self) -> Headers:
+        name = self.dialect.request_id_header
+        return answer_headers(name, self.request_id, self.asked.not_applied)
 
-async def send_json(send: Send, status: int, body: Json) -> None:
+
+async def send_refusal(send: Send, dialect: Dialect, request_id: str, refusal: Refusal) -> None:
+    """A refusal in the words of the dialect."""
+    headers = refusal_headers(dialect.request_id_header, request_id, refusal)
+    body = dialect.error(refusal, request_id)
+    await send_json(send, dialect.status(refusal), headers, body)
+
+
+async def send_json(send: Send, status: int, headers: Headers, body: Json) -> None:
     """A whole JSON response."""
-    content = json.dumps(body, ensure_ascii=False).encode()
-    headers = [*JSON, (b"content-length", str(len(content)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    content = msgspec.json.encode(body)
+    await _start(send, status, {**JSON, "content-length": str(len(content)), **headers})
     await send({"type": "http.response.body", "body": content})
+
+
+async def _start(send: Send, status: int, headers: Headers) -> None:
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
 async def _part(send: Send, content: bytes) -> None:
