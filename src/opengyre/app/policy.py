@@ -10,6 +10,9 @@ from tokenizers import Tokenizer
 
 from opengyre.core.errors import UserError
 from opengyre.model.shape import read_shape
+from opengyre.proxy.families.base import Family
+from opengyre.proxy.families.chatml import ToolStyle
+from opengyre.proxy.families.make import AUTO, detect_family, make_family
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
@@ -22,6 +25,12 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # tokenizers raises nothing narrower
         raise UserError(wanted, f"an unreadable one ({error})", "save it again") from error
+
+
+def open_family(folder: Path, name: str = AUTO, tool_style: ToolStyle = "json") -> Family:
+    """The family of the model in this folder, with its tokenizer. Raises UserError."""
+    known = detect_family(folder) if name == AUTO else name
+    return make_family(known, read_tokenizer(folder), tool_style)
 
 
 def check_policy(folder: Path, context_tokens: int) -> None:

@@ -4,7 +4,7 @@ import shutil
 from importlib.resources import files
 from pathlib import Path
 
-from opengyre.app.policy import check_policy
+from opengyre.app.policy import check_policy, open_family
 from opengyre.config.run import RunConfig
 from opengyre.core.errors import UserError
 from opengyre.tasks.base import Task
@@ -31,6 +31,7 @@ def policy_folder(config: RunConfig) -> Path:
             f'set it to a transformers folder, or to "{QUICKSTART_POLICY}"',
         )
     check_policy(folder, config.policy.context_tokens)
+    open_family(folder, config.policy.family, config.policy.tool_style)
     return folder
 
 

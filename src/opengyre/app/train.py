@@ -14,7 +14,7 @@ from opengyre.app.history import Figures, History
 from opengyre.app.keeping import kept_cells
 from opengyre.app.live import Live, Parts
 from opengyre.app.paths import RunPaths
-from opengyre.app.policy import read_tokenizer
+from opengyre.app.policy import open_family
 from opengyre.app.rollouts import Rollouts
 from opengyre.app.sources import check_disjoint, heldout_tasks, policy_folder, training_tasks
 from opengyre.app.steps import StepRunner
@@ -27,7 +27,6 @@ from opengyre.harness.make import make_harness
 from opengyre.learner.checkpoint import checkpoints, read_mark
 from opengyre.proxy.app import build_app
 from opengyre.proxy.executions import Executions
-from opengyre.proxy.families.qwen3 import Qwen3Family
 from opengyre.proxy.serving import serve
 from opengyre.proxy.session import Limits
 from opengyre.sandbox.make import make_sandbox
@@ -92,8 +91,7 @@ async def open_site(
     """Start cells, proxy and store; stop them in reverse order."""
     sandbox = make_sandbox(config.sandbox, world.clock)
     harness = make_harness(config.harness)
-    tokenizer = read_tokenizer(start.model)
-    family = Qwen3Family(tokenizer, config.policy.tool_style)
+    family = open_family(start.model, config.policy.family, config.policy.tool_style)
     cluster = LocalCluster(
         config.cells,
         config.learner,

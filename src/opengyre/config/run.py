@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 PolicyName = Literal["elastic", "colocate", "async"]
+FamilyName = Literal["auto", "qwen3", "qwen3-coder", "qwen2.5", "glm-4.5", "deepseek-v3.1"]
 
 
 class Section(BaseModel):
@@ -35,8 +36,8 @@ class PolicySection(Section):
     model: Path
     """A transformers folder of a dense Qwen3 (config.json, *.safetensors, tokenizer.json), or
     "quickstart" for the bundled warm start."""
-    family: Literal["qwen3"] = "qwen3"
-    """Chat template, tool-call and reasoning format."""
+    family: FamilyName = "auto"
+    """Chat template, tool-call and reasoning format; "auto" asks the model's folder."""
     tool_style: Literal["json", "signature"] = "json"
     """How tools are shown: the family's JSON schemas, or one-line signatures for tiny models."""
     context_tokens: int = Field(4096, ge=64)
