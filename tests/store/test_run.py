@@ -146,8 +146,8 @@ def test_every_call_that_was_acknowledged_survives_sigkill(tmp_path: Path) -> No
 async def test_a_full_disk_is_a_clear_error_and_nothing_recorded_is_lost(tmp_path: Path) -> None:
     with RunStore(tmp_path / "run.sqlite") as store:
         await store.record(a_call("kept"))
-        pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
-        store._writer.execute(f"PRAGMA max_page_count = {pages}")
+        pages = store._writer._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._writer._connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StoreError, match=r"full.*kept"):
             await _record_many(store)
         assert store.calls("kept") == [a_call("kept")]

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from opengyre.core.journal import Begun, DoorRecord, OpenDoor, Progress, Tallies, Told, Trace
 from opengyre.core.records import Call, GenerateRequest, TokenChunk
 
 
@@ -42,4 +43,51 @@ class Recorder(Protocol):
 
     async def record(self, call: Call) -> None:
         """Return once the call would survive a crash. Raises StoreError."""
+        ...
+
+
+class Journal(Protocol):
+    """Where open executions survive the death of their proxy.
+
+    Only finished() waits. All others return at once; what they tell becomes durable soon, in the
+    order in which it was told, and before anything that is told later.
+    """
+
+    def opened(self, door: DoorRecord) -> None:
+        """A door was opened."""
+        ...
+
+    def closed(self, execution_id: str) -> None:
+        """Forget it: its calls stay recorded, what was needed to go on with it is gone."""
+        ...
+
+    def counted(self, execution_id: str, tallies: Tallies) -> None:
+        """A door's counts as they are now."""
+        ...
+
+    def begun(self, begun: Begun) -> None:
+        """A generation begins."""
+        ...
+
+    def progressed(self, execution_id: str, call_id: str, progress: Progress) -> None:
+        """It gave these tokens since the last time."""
+        ...
+
+    def dropped(self, execution_id: str, call_id: str) -> None:
+        """It failed and will not be recorded."""
+        ...
+
+    async def finished(self, call: Call, trace: Trace, told: Told | None) -> None:
+        """Record a call and forget that it was unfinished. Returns once that would survive a crash.
+
+        Raises StoreError.
+        """
+        ...
+
+    def delivered(self, execution_id: str, call_id: str) -> None:
+        """A recorded call's answer went out whole."""
+        ...
+
+    def open_doors(self) -> list[OpenDoor]:
+        """Every door that was opened and not closed, in order of opening."""
         ...

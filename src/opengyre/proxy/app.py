@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -29,8 +29,11 @@ from opengyre.proxy.headers import Headers, answer_headers, refusal_headers
 from opengyre.proxy.messages import Json
 from opengyre.proxy.reading import Reading
 from opengyre.proxy.refusals import Kind, Refusal
-from opengyre.proxy.session import Classify, Limits, Origin, Sessions
+from opengyre.proxy.session import Classify, Limits, Origin, Sessions, failure
 from opengyre.tree.roles import classify as classify_by_marks
+
+NOBODY = 499
+"""The client left before its request was read; nobody sees this."""
 
 SHORT = 32 * 1024
 """Bytes that are read and encoded in the event loop: about 8,000 tokens, tens of milliseconds."""
@@ -55,10 +58,14 @@ def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from 
     *,
     classify: Classify = classify_by_marks,
 ) -> Starlette:
-    """The door as an ASGI application; its paths start with /run/<execution id>."""
+    """The door as an ASGI application; its paths start with /run/<execution id>.
+
+    What another process left of the executions goes on (restore.py); call it in the event loop.
+    """
     sessions = Sessions(
         generator, recorder, family, limits=limits, clock=clock, ids=ids, classify=classify
     )
+    sessions.take_over(executions)
     anthropic, chat, responses = AnthropicDialect(), ChatDialect(), ResponsesDialect()
     edge = Edge(executions, sessions, ids, _guess(anthropic, chat))
     run = "/run/{execution_id}"
@@ -98,6 +105,10 @@ class Edge:
                 return await self._answer(dialect, door, request)
             except Refusal as refusal:
                 return self._refuse(dialect, request, refusal)
+            except ClientDisconnect:
+                return Response(status_code=NOBODY)
+            except Exception as error:  # noqa: BLE001 — ours: counted and answered, never silent
+                return self._refuse(dialect, request, failure(error))
 
         return endpoint
 
@@ -108,9 +119,13 @@ class Edge:
             try:
                 door = self._door(request)
                 reading = await self._read(dialect, door, request)
+                counted = self._sessions.count(door, reading.asked)
             except Refusal as refusal:
                 return self._refuse(dialect, request, refusal)
-            counted = self._sessions.count(door, reading.asked)
+            except ClientDisconnect:
+                return Response(status_code=NOBODY)
+            except Exception as error:  # noqa: BLE001 — ours: counted and answered, never silent
+                return self._refuse(dialect, request, failure(error))
             return self._told(dialect, dialect.counted(counted), reading.asked.not_applied)
 
         return endpoint
@@ -167,7 +182,7 @@ class Edge:
             clock=self._sessions.clock,
             ping_s=self._sessions.limits.ping_s,
             request_id=self._ids.new("req"),
-            delivered=lambda: self._sessions.delivered(door, origin.digest),
+            delivered=lambda: self._sessions.delivered(door, job),
         )
 
     async def _read(self, dialect: Dialect, door: Door, request: Request) -> Reading:

@@ -6,6 +6,8 @@ Invariant: like an engine, it never gives more than max_new_tokens and ends with
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 
+import msgspec
+
 from opengyre.core.errors import EngineError
 from opengyre.core.reasons import FinishReason
 from opengyre.core.records import GenerateRequest, TokenChunk
@@ -18,7 +20,10 @@ LOGPROB = -0.25
 
 
 class ScriptedGenerator:
-    """Says its lines in order, or what a function makes of each request."""
+    """Says its lines in order, or what a function makes of each request.
+
+    A function gets a request that goes on (first_index > 0) as it was asked for first.
+    """
 
     def __init__(
         self,
@@ -44,7 +49,7 @@ class ScriptedGenerator:
     async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenChunk]:
         """See core.protocols.Generator."""
         self.requests.append(request)
-        line = self._script(request)
+        line = self._script(first_asked(request))
         if isinstance(line, EngineError):
             raise line
         done = False
@@ -73,7 +78,7 @@ class ScriptedGenerator:
         stopped = bool(cut) and cut[-1] in request.sampling.stop_ids
         pieces = [
             cut[start : start + self._chunk_tokens]
-            for start in range(0, len(cut), self._chunk_tokens)
+            for start in range(request.first_index, len(cut), self._chunk_tokens)
         ]
         return [
             *(self._chunk(request, piece, None) for piece in pieces),
@@ -90,6 +95,12 @@ class ScriptedGenerator:
             version=self._version,
             finish=finish,
         )
+
+
+def first_asked(request: GenerateRequest) -> GenerateRequest:
+    """The request before any of its answer was there."""
+    prompt = request.prompt_ids[: len(request.prompt_ids) - request.first_index]
+    return msgspec.structs.replace(request, prompt_ids=prompt, first_index=0)
 
 
 def _reader(lines: list[Line]) -> Callable[[GenerateRequest], Line]:

@@ -6,28 +6,30 @@ its answer is in the making or has not been delivered, gets that very answer.
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from opengyre.core.errors import EngineError, StoreError
 from opengyre.core.protocols import Clock, Generator, IdSource, Recorder
 from opengyre.core.reasons import FinishReason, Role
-from opengyre.core.records import (
-    Call,
-    GenerateRequest,
-    Sampling,
-    TokenChunk,
-    VersionSpan,
-)
-from opengyre.proxy.answers import Answer, Asked, Job
-from opengyre.proxy.executions import Door
+from opengyre.core.records import Call, GenerateRequest, Sampling
+from opengyre.proxy.answers import Answer, Asked, Job, Spoken
+from opengyre.proxy.executions import Door, Executions, restarting
 from opengyre.proxy.families.base import Family, Reply
-from opengyre.proxy.history import Node, Plan
+from opengyre.proxy.keeping import Keeper
 from opengyre.proxy.messages import Message, Tool, ToolCall
 from opengyre.proxy.refusals import Kind, Refusal, context_full
+from opengyre.proxy.work import Work, taken_over
 from opengyre.tree.roles import CallMarks
 
+log = logging.getLogger(__name__)
+
 SUMMARIES = frozenset({Role.MAIN_SUMMARY, Role.SUB_AGENT_SUMMARY})
+NOTHING = Spoken(
+    Message("assistant"), stopped=False, faithful=True, malformed_calls=0, summary=False
+)
+"""What is told of a call that was given up: there is nobody to tell."""
 Classify = Callable[[str, CallMarks], tuple[Role, str]]
 
 
@@ -57,46 +59,6 @@ class Origin:
     headers: dict[str, str]
 
 
-@dataclass
-class Generated:
-    """Tokens as they come in."""
-
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[VersionSpan] = field(default_factory=list)
-    finish: FinishReason | None = None
-    moves_with_kv: int = 0
-    moves_recomputed: int = 0
-
-    def add(self, chunk: TokenChunk) -> None:
-        """Take one chunk; neighbours of one version become one span."""
-        start = len(self.ids)
-        self.ids += chunk.token_ids
-        self.logprobs += chunk.logprobs
-        self.finish = chunk.finish
-        self.moves_with_kv += chunk.moves_with_kv
-        self.moves_recomputed += chunk.moves_recomputed
-        if not chunk.token_ids:
-            return
-        if self.versions and self.versions[-1].version == chunk.version:
-            start = self.versions.pop().start
-        self.versions.append(VersionSpan(chunk.version, start, len(self.ids)))
-
-
-@dataclass(frozen=True)
-class Work:
-    """One call between its plan and its record."""
-
-    door: Door
-    plan: Plan
-    origin: Origin
-    role: Role
-    role_why: str
-    request: GenerateRequest
-    started_at: float
-    tools: tuple[Tool, ...]
-
-
 class Sessions:
     """Answers requests of all executions; what differs between them is in their doors."""
 
@@ -110,10 +72,19 @@ class Sessions:
         ids: IdSource,
         classify: Classify,
     ) -> None:
-        self._generator, self._recorder = generator, recorder
+        self._generator, self._keeper = generator, Keeper(recorder, clock)
         self._family, self.limits = family, limits
         self.clock, self._ids = clock, ids
         self._classify = classify
+
+    def take_over(self, executions: Executions) -> None:
+        """Go on with what another process left: its unread answers, its unfinished calls."""
+        for door in executions.doors:
+            for digest, answer in door.unread:
+                self._know(door, digest, answer)
+            for unfinished, plan in door.unfinished:
+                self._begin(taken_over(door, unfinished, plan), begun_before=True)
+            door.unread, door.unfinished = [], []
 
     def count(self, door: Door, asked: Asked) -> int:
         """Prompt tokens that this request would have."""
@@ -122,31 +93,65 @@ class Sessions:
     def answer(self, door: Door, asked: Asked, origin: Origin) -> Job:
         """The job that answers this request: a new one, or the one that its retry belongs to.
 
-        Raises Refusal when the prompt does not fit.
+        Raises Refusal when the prompt does not fit, or the door was shut while it was read.
         """
+        door.check_open()
         job = door.jobs.get(origin.digest)
-        if job is not None and not job.useless:
+        if job is None or job.useless:
+            job = self._begin(self._prepare(door, asked, origin))
+        else:
             door.counts.repeated_calls += 1
-            return job
-        work = self._prepare(door, asked, origin)
-        door.history.begin(work.plan)
-        job = Job(work.request.request_id, len(work.request.prompt_ids))
-        door.jobs[origin.digest] = job
-        door.live.add(job)
-        job.start(self._work(work, job), lambda job: self._over(work, job))
+            door.counted()
+        job.ask(asked.conversation.tools)
         return job
+
+    def delivered(self, door: Door, job: Job) -> None:
+        """The whole answer went out: the same request again is a new one."""
+        if door.jobs.get(job.digest) is not job:
+            return
+        del door.jobs[job.digest]
+        failed_before = door.counts.last_failed
+        door.counts.replied()
+        self._keeper.delivered(door, job.call_id)
+        if failed_before:
+            door.counted()
+
+    def _begin(self, work: Work, *, begun_before: bool = False) -> Job:
+        door = work.door
+        if not begun_before:
+            self._keeper.begun(work)
+            self._was_read(work)
+        elif (older := door.jobs.get(work.digest)) is not None:
+            older.stop()  # its harness had left it already
+        job = Job(work.call_id, len(work.request.prompt_ids), work.digest)
+        door.history.begin(work.plan)
+        door.jobs[work.digest] = job
+        door.live.add(job)
+        job.start(lambda: self._work(work, job), lambda job: self._over(work, job))
+        return job
+
+    def _was_read(self, work: Work) -> None:
+        """Whoever goes on from an answer has got it, whatever the connection said."""
+        node = work.plan.node
+        for job in list(work.door.jobs.values()):
+            if node.reply and job.call_id == node.call_id:
+                self.delivered(work.door, job)
+
+    def _know(self, door: Door, digest: bytes, answer: Answer) -> None:
+        async def known() -> Answer:
+            return answer
+
+        job = Job(answer.call_id, answer.prompt_tokens, digest)
+        job.complete = True
+        door.jobs[digest] = job
+        job.start(known, lambda _job: None)
 
     def _over(self, work: Work, job: Job) -> None:
         door = work.door
         door.history.end(work.plan)
         door.live.discard(job)
-        if job.useless and door.jobs.get(work.origin.digest) is job:
-            del door.jobs[work.origin.digest]
-
-    def delivered(self, door: Door, digest: bytes) -> None:
-        """The whole answer went out: the same request again is a new one."""
-        if door.jobs.pop(digest, None) is not None:
-            door.counts.complete_replies += 1
+        if job.useless and door.jobs.get(work.digest) is job:
+            del door.jobs[work.digest]
 
     def _prepare(self, door: Door, asked: Asked, origin: Origin) -> Work:
         role, why = self._classify(door.harness, marks(asked, origin.headers))
@@ -161,114 +166,110 @@ class Sessions:
             seed=call_seed(door.seed, door.started),
             temperature=door.temperature,
         )
-        door.started += 1
+        number, door.started = door.started, door.started + 1
         request = GenerateRequest(
             request_id=self._ids.new("call"),
             execution_id=door.execution_id,
             prompt_ids=plan.prompt_ids,
             sampling=sampling,
         )
-        tools = asked.conversation.tools
-        return Work(door, plan, origin, role, why, request, self.clock.now(), tools)
+        return Work(
+            door=door,
+            plan=plan,
+            number=number,
+            digest=origin.digest,
+            dialect=origin.dialect,
+            tool_prefix=origin.tool_prefix,
+            role=role,
+            role_why=why,
+            request=request,
+            started_at=self.clock.now(),
+        )
 
     async def _work(self, work: Work, job: Job) -> Answer:
-        got = Generated()
+        """Every way out leaves the call recorded, failed and counted, or to another process."""
         try:
-            await self._generate(work.request, got)
+            tools = await job.wanted()
+            await self._generate(work)
             job.complete = True
-            return await self._record(work, got)
+            return await self._record(work, tools)
         except asyncio.CancelledError:
-            await self._abort(work, got)
+            if work.door.suspended:
+                raise self._suspended(work) from None
+            if not job.complete:
+                await self._abort(work)
             raise
-        except (EngineError, StoreError) as error:
-            work.door.counts.failed_calls += 1
-            raise Refusal(Kind.FAILED, f"the policy could not answer: {error}") from error
+        except Exception as error:
+            raise self._failed(work, error) from error
 
-    async def _abort(self, work: Work, got: Generated) -> None:
+    def _suspended(self, work: Work) -> Refusal:
+        self._keeper.progressed(work, all_of_it=True)
+        return restarting()
+
+    def _failed(self, work: Work, error: Exception) -> Refusal:
+        """Count it; whoever waits gets a refusal, whatever went wrong."""
+        work.door.counts.failed()
+        work.door.counted()
+        if not work.recorded:
+            self._keeper.dropped(work)
+        return error if isinstance(error, Refusal) else failure(error)
+
+    async def _abort(self, work: Work) -> None:
         """The harness gave up: what there is of the answer is recorded all the same."""
-        work.door.counts.aborted_calls += 1
-        got.finish = FinishReason.ABORT
+        work.got.finish = FinishReason.ABORT
         try:
-            await self._record(work, got)
-        except StoreError:
-            work.door.counts.failed_calls += 1
+            await self._record(work, ())
+        except Exception as error:  # noqa: BLE001 — nobody waits: counted and logged
+            self._failed(work, error)
 
-    async def _generate(self, request: GenerateRequest, got: Generated) -> None:
+    async def _generate(self, work: Work) -> None:
+        request = work.remaining()
+        if request is None:
+            work.got.finish = work.ended()
+            return
         stream = self._generator.generate(request)
         try:
             async for chunk in stream:
-                got.add(chunk)
-                if got.finish is not None:
+                work.add(chunk)
+                if chunk.finish is not None:
                     break
+                self._keeper.progressed(work)
         finally:
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()
-        if got.finish in {None, FinishReason.ABORT}:
+        if work.got.finish in {None, FinishReason.ABORT}:
             raise EngineError(f"request {request.request_id} ended without an answer")
 
-    async def _record(self, work: Work, got: Generated) -> Answer:
-        """Make the call durable, then known to later requests; returns what the harness is told."""
+    async def _record(self, work: Work, tools: tuple[Tool, ...]) -> Answer:
+        """Make the call durable, then known to later requests; returns what the harness is told.
+
+        An answer that we cannot read is recorded before that is an error.
+        """
         door = work.door
         async with door.recording:
-            call = self._call(work, got)
-            await self._recorder.record(call)
-            self._count(door, call)
-            prompt = door.history.keep(work.plan, call.call_id, call.output_ids)
-            reply = self._family.parse(call.output_ids, work.tools)
-            message = self._message(reply, work.origin.tool_prefix)
+            call = work.call(self.clock.now())
+            spoken = error = None
             if call.finish is not FinishReason.ABORT:
-                self._tell(door, call, prompt, reply, message)
-        return Answer(
-            call_id=call.call_id,
-            message=message,
-            finish=call.finish,
-            prompt_tokens=len(work.request.prompt_ids),
-            output_tokens=len(call.output_ids),
-        )
+                try:
+                    spoken = self._speak(call, tools, work.tool_prefix)
+                except Exception as found:  # noqa: BLE001 — raised below, after the record
+                    error = found
+            await self._keeper.record(work, call, spoken)
+            door.learn(work.plan, call, spoken)
+        if error is not None:
+            raise error
+        return Answer.of(call, spoken or NOTHING)
 
-    def _tell(self, door: Door, call: Call, prompt: Node, reply: Reply, message: Message) -> None:
-        stopped = bool(call.output_ids) and call.output_ids[-1] in self._family.stop_ids
-        door.history.keep_reply(
-            prompt, call.call_id, message, stopped=stopped, faithful=reply.faithful
+    def _speak(self, call: Call, tools: tuple[Tool, ...], tool_prefix: str) -> Spoken:
+        reply = self._family.parse(call.output_ids, tools)
+        return Spoken(
+            message=self._message(reply, tool_prefix),
+            stopped=bool(call.output_ids) and call.output_ids[-1] in self._family.stop_ids,
+            faithful=reply.faithful,
+            malformed_calls=reply.malformed_calls,
+            summary=call.role in SUMMARIES,
         )
-        door.counts.malformed_tool_calls += reply.malformed_calls
-        if call.role in SUMMARIES:
-            door.history.keep_summary(message.text)
-
-    def _call(self, work: Work, got: Generated) -> Call:
-        assert got.finish is not None
-        return Call(
-            call_id=work.request.request_id,
-            execution_id=work.door.execution_id,
-            index=work.door.counts.calls,
-            dialect=work.origin.dialect,
-            parent_id=work.plan.parent_id,
-            reused=work.plan.reused,
-            suffix_ids=work.plan.suffix_ids,
-            output_ids=got.ids,
-            output_logprobs=got.logprobs,
-            versions=got.versions,
-            finish=got.finish,
-            role=work.role,
-            role_why=work.role_why,
-            fork=work.plan.fork,
-            started_at=work.started_at,
-            ended_at=self.clock.now(),
-            moves_with_kv=got.moves_with_kv,
-            moves_recomputed=got.moves_recomputed,
-        )
-
-    def _count(self, door: Door, call: Call) -> None:
-        counts = door.counts
-        counts.calls += 1
-        counts.moves_with_kv += call.moves_with_kv
-        counts.moves_recomputed += call.moves_recomputed
-        counts.prompt_tokens += call.reused + len(call.suffix_ids)
-        counts.reused_tokens += call.reused
-        counts.sampled_tokens += len(call.output_ids)
-        if call.fork is not None:
-            counts.forks[call.fork.value] += 1
 
     def _message(self, reply: Reply, prefix: str) -> Message:
         calls = tuple(
@@ -291,6 +292,15 @@ def marks(asked: Asked, headers: dict[str, str]) -> CallMarks:
         server_tools=list(asked.server_tools),
         output_format=asked.output_format,
     )
+
+
+def failure(error: Exception) -> Refusal:
+    """The answer to a call that went wrong through our fault; a fault nobody foresaw is logged."""
+    if isinstance(error, EngineError | StoreError):
+        return Refusal(Kind.FAILED, f"the policy could not answer: {error}")
+    log.error("a call failed", exc_info=error)
+    what = f"{type(error).__name__}: {error}"
+    return Refusal(Kind.FAILED, f"the policy could not answer: a fault of the proxy ({what})")
 
 
 def call_seed(execution_seed: int, index: int) -> int:

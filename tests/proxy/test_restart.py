@@ -1,0 +1,154 @@
+"""A proxy that is stopped, or dies, and another one that goes on with its executions."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from opengyre.app.wall import RandomIds, WallClock
+from opengyre.core.records import VersionSpan
+from opengyre.proxy.app import build_app
+from opengyre.proxy.executions import Executions
+from opengyre.proxy.fakes import ScriptedGenerator
+from opengyre.proxy.restore import reopen
+from opengyre.proxy.serving import Serving, serve
+from opengyre.proxy.session import Limits
+from opengyre.store.run import RunStore
+from tests.proxy.conftest import FAMILY, KEY, fold, tool_call
+
+HEADERS = {"x-api-key": KEY}
+LIMITS = Limits(context_tokens=4000, max_new_tokens=400, max_body_bytes=1 << 20, ping_s=60.0)
+LONG = "A long answer of many words, so many that some are written down on the way. " * 12
+
+
+@dataclass
+class Proxy:
+    """One life of a proxy."""
+
+    store: RunStore
+    executions: Executions
+    generator: ScriptedGenerator
+    serving: Serving
+
+    async def ask(self, sent: Any, **more: Any) -> Any:
+        url = f"http://127.0.0.1:{self.serving.port}/run/e1/v1/messages"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=sent, headers=HEADERS | more) as response,
+        ):
+            return await response.json()
+
+    async def stop(self) -> None:
+        await self.executions.suspend()
+        await self.serving.stop()
+        self.store.close()
+
+
+Live = Callable[..., Awaitable[Proxy]]
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Live]:
+    """Begins a life of the proxy of one store."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(script: Any, *, version: int = 0, path: Path | None = None) -> Proxy:
+            store = RunStore(path or tmp_path / "run.sqlite")
+            stack.callback(store.close)
+            executions = reopen(FAMILY, store.journal)
+            if "e1" not in executions:
+                executions.open("e1", KEY, harness="command", seed=7)
+            generator = ScriptedGenerator(FAMILY, script, version=version)
+            app = build_app(executions, generator, store, FAMILY, LIMITS, WallClock(), RandomIds())
+            serving = await serve(app, port=0)
+            stack.push_async_callback(serving.stop)
+            return Proxy(store, executions, generator, serving)
+
+        yield begin
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def body(*messages: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": list(messages)}
+
+
+def echo(told: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": told["content"]}
+
+
+async def test_an_unfinished_answer_goes_on_from_its_tokens_under_the_version_of_the_time(
+    live: Live,
+) -> None:
+    first = await live([LONG], version=3)
+    first.generator.go.clear()
+    asking = asyncio.ensure_future(first.ask(body(user("Hi"))))
+    await first.generator.waiting.wait()
+    await first.stop()
+    assert (await asking)["type"] == "error"
+    second = await live(lambda request: LONG + " And an end.", version=4)
+    told = await second.ask(body(user("Hi")))
+    assert told["content"][0]["text"] == LONG + " And an end."
+    (request,) = second.generator.requests
+    (call,) = second.store.calls("e1")
+    before, whole = len(FAMILY.encode(LONG)), len(call.output_ids)
+    assert request.first_index > before - 2
+    assert request.prompt_ids == call.suffix_ids + call.output_ids[: request.first_index]
+    assert call.versions == [
+        VersionSpan(3, 0, request.first_index),
+        VersionSpan(4, request.first_index, whole),
+    ]
+    assert len(call.output_logprobs) == whole
+    assert request.request_id == first.generator.requests[0].request_id == call.call_id
+    report = await second.executions.close("e1")
+    assert (report.calls, report.aborted_calls, report.complete_replies) == (1, 0, 1)
+    assert second.store.journal.open_doors() == []
+
+
+async def test_an_answer_that_was_not_delivered_is_the_same_after_the_restart(live: Live) -> None:
+    first = await live([tool_call("ls")])
+    first.generator.go.clear()
+    asking = asyncio.ensure_future(first.ask(body(user("Hi"))))
+    await first.generator.waiting.wait()
+    job = next(iter(first.executions.doors[0].jobs.values()))
+    first.generator.go.set()
+    asking.cancel()
+    await job.finished()
+    await first.stop()
+    calls = first.store.path
+    second = await live([])
+    assert calls == second.store.path
+    told = await second.ask(body(user("Hi")))
+    assert told["id"] == f"msg_{job.call_id}"
+    answer = job.task.result()
+    assert told["content"][-1]["id"] == answer.message.calls[0].call_id
+    assert second.generator.requests == []
+
+
+async def test_what_comes_after_a_restart_goes_on_from_what_came_before(live: Live) -> None:
+    first = await live([tool_call("ls")])
+    told = await first.ask(body(user("Hi")))
+    result = {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": told["content"][0]["id"], "content": "a.py"}
+        ],
+    }
+    await first.stop()
+    second = await live(["Done."])
+    await second.ask(body(user("Hi"), echo(told), result))
+    one, two = second.store.calls("e1")
+    assert two.parent_id == one.call_id
+    assert two.fork is None
+    assert two.reused == len(one.suffix_ids) + len(one.output_ids)
+    assert (
+        second.generator.requests[0].prompt_ids
+        == fold([one, two], two.call_id)[: -len(two.output_ids)]
+    )
