@@ -23,6 +23,28 @@ CODEX_SUMMARY = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 CODEX_HOUSEKEEPING = frozenset({"memory", "memory_consolidation", "prewarm"})
 """Values of request_kind and subagent_kind for what Codex does outside the task."""
 
+QWEN_MAIN = "You are Qwen Code"
+"""Opens the system text of Qwen Code's own conversation; sub-agents have others."""
+
+QWEN_SUMMARY = "You are the component that summarizes a conversation"
+"""Opens the last user message of a compaction that keeps its conversation's head, or else the system
+text of one that does not."""
+
+QWEN_HOUSEKEEPING = (
+    "You are now acting as the managed memory extraction subagent",
+    "You are performing a managed memory dream",
+    "You are saving one explicit durable memory",
+    "You are selecting memories",
+    "You are reviewing this conversation to extract reusable skills",
+)
+"""Open the system texts of what Qwen Code does outside the task."""
+
+OPENCODE_SUMMARY = "You are a context summarization agent"
+"""Opens the system text of OpenCode's compactions."""
+
+OPENCODE_TITLE = "You are a title generator"
+"""Opens the system text of the call that names a session."""
+
 
 class CallMarks(Struct, frozen=True, kw_only=True):
     """What a request tells about its sender. Made by proxy; read by tree."""
@@ -37,6 +59,8 @@ class CallMarks(Struct, frozen=True, kw_only=True):
     """Names of tools that the API's own server would run."""
     output_format: str | None = None
     """"json_schema" where a structured answer is asked for."""
+    earlier: Role | None = None
+    """Of the newest call that shares a tool call or a session with this one."""
 
 
 class CodexTurn(Struct, frozen=True):
@@ -104,6 +128,43 @@ def _codex_turn(headers: dict[str, str]) -> CodexTurn:
         return CodexTurn()
 
 
+def _qwen_code(marks: CallMarks) -> tuple[Role, str]:
+    opening = marks.system[: len(max(QWEN_HOUSEKEEPING, key=len))]
+    if marks.system.startswith(QWEN_HOUSEKEEPING):
+        return Role.AUXILIARY, f"system {opening!r}"
+    if marks.system.startswith(QWEN_SUMMARY):
+        return _summary_of(marks.earlier, "the conversation that it holds", QWEN_SUMMARY)
+    below = not marks.system.startswith(QWEN_MAIN)
+    if _has_line(marks.last_user_text, QWEN_SUMMARY):
+        return _summary_of(
+            Role.SUB_AGENT if below else Role.MAIN, "its own system text", QWEN_SUMMARY
+        )
+    if not below:
+        return Role.MAIN, f"system {QWEN_MAIN!r}"
+    if not marks.tool_names:
+        return Role.AUXILIARY, f"no tools, and another system text: {opening!r}"
+    return Role.SUB_AGENT, f"tools, and another system text: {opening!r}"
+
+
+def _opencode(marks: CallMarks) -> tuple[Role, str]:
+    if marks.system.startswith(OPENCODE_TITLE):
+        return Role.AUXILIARY, f"system {OPENCODE_TITLE!r}"
+    below = "x-parent-session-id" in marks.headers
+    if marks.system.startswith(OPENCODE_SUMMARY):
+        earlier = Role.SUB_AGENT if below else marks.earlier
+        return _summary_of(earlier, "its session", OPENCODE_SUMMARY)
+    if below:
+        return Role.SUB_AGENT, "x-parent-session-id"
+    return Role.MAIN, "no x-parent-session-id"
+
+
+def _summary_of(earlier: Role | None, who: str, mark: str) -> tuple[Role, str]:
+    """A compaction has the rank of what it sums up; of nothing known, main's."""
+    if earlier in {Role.SUB_AGENT, Role.SUB_AGENT_SUMMARY}:
+        return Role.SUB_AGENT_SUMMARY, f"{mark!r}, {who} is a sub-agent's"
+    return Role.MAIN_SUMMARY, f"{mark!r}, {who} is main's"
+
+
 def _everything_main(_marks: CallMarks) -> tuple[Role, str]:
     return Role.MAIN, "this harness has one conversation"
 
@@ -115,6 +176,8 @@ def _has_line(text: str, opening: str) -> bool:
 TABLES: dict[str, Table] = {
     "claude-code": _claude_code,
     "codex": _codex,
+    "qwen-code": _qwen_code,
+    "opencode": _opencode,
     "mini-swe-agent": _everything_main,
     "command": _everything_main,
 }
