@@ -19,7 +19,7 @@ from opengyre.proxy.executions import Door, Executions, restarting
 from opengyre.proxy.families.base import Family, Reply
 from opengyre.proxy.keeping import Keeper
 from opengyre.proxy.messages import Message, Tool, ToolCall
-from opengyre.proxy.refusals import Kind, Refusal, context_full
+from opengyre.proxy.refusals import Kind, Refusal, context_full, too_many_calls
 from opengyre.proxy.work import Work, taken_over
 from opengyre.tree.roles import CallMarks
 
@@ -43,6 +43,8 @@ class Limits:
     """Longest answer."""
     max_body_bytes: int
     """Longest request body."""
+    max_live_calls: int = 256
+    """Calls of one execution at once; real programs were seen to have tens."""
     ping_s: float = 10.0
     """Seconds between signs of life on a waiting stream; harnesses were seen to bear 45."""
 
@@ -154,6 +156,8 @@ class Sessions:
             del door.jobs[work.digest]
 
     def _prepare(self, door: Door, asked: Asked, origin: Origin) -> Work:
+        if len(door.live) >= self.limits.max_live_calls:
+            raise too_many_calls(len(door.live))
         role, why = self._classify(door.harness, marks(asked, origin.headers))
         plan = door.history.plan(asked.conversation, summary=role in SUMMARIES)
         room = self.limits.context_tokens - len(plan.prompt_ids)
