@@ -30,25 +30,33 @@ def show_tree(run: Path, execution: str, console: Console) -> None:
     if not (run / "run.sqlite").is_file():
         raise UserError(f"a run folder at {run}", "no run.sqlite in it", "pass a run's folder")
     with RunStore(run / "run.sqlite") as store:
-        records = store.executions()
+        records = {record.execution_id: record for record in store.executions()}
+        without = [name for name in store.recorded() if name not in records]
+        names = [*records, *without]
         if execution == "list":
-            for record in records[-LISTED:]:
-                console.print(_headline(record), highlight=False, markup=False, soft_wrap=True)
+            for name in names[-LISTED:]:
+                line = _headline(name, records.get(name))
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
             return
-        found = [r for r in records if r.execution_id.startswith(execution)]
-        if not found:
-            near = records[-1].execution_id if records else "none: nothing has ended yet"
-            raise UserError(
-                f"an execution {execution}", f"no such one; the newest is {near}", "try 'list'"
-            )
-        tree = ExecutionTree()
-        for call in store.calls(found[0].execution_id):
-            tree.add(call)
+        name = _named(execution, names)
+        tree = ExecutionTree(store.calls(name))
         config = recorded_config(store) or load_config(run / "config.toml")
-        trained = _was_trained(store.ledgers().get(found[0].execution_id))
-    console.print(_drawn(found[0], tree, config, trained=trained), highlight=False)
-    if found[0].verdict.detail:
-        console.print(found[0].verdict.detail, highlight=False, markup=False, soft_wrap=True)
+        trained = _was_trained(store.ledgers().get(name))
+    record = records.get(name)
+    console.print(_drawn(name, record, tree, config, trained=trained), highlight=False)
+    if record is not None and record.verdict.detail:
+        console.print(record.verdict.detail, highlight=False, markup=False, soft_wrap=True)
+
+
+def _named(execution: str, names: list[str]) -> str:
+    """The execution of that name, or the first whose name starts so. Raises UserError."""
+    found = [name for name in names if name.startswith(execution)]
+    if not found:
+        near = names[-1] if names else "none: nothing has been recorded yet"
+        raise UserError(
+            f"an execution {execution}", f"no such one; the newest is {near}", "try 'list'"
+        )
+    return execution if execution in found else found[0]
 
 
 def _was_trained(ledger: Ledger | None) -> bool:
@@ -56,7 +64,9 @@ def _was_trained(ledger: Ledger | None) -> bool:
     return ledger is not None and ledger.trained + ledger.shared > 0
 
 
-def _headline(record: ExecutionRecord) -> str:
+def _headline(name: str, record: ExecutionRecord | None) -> str:
+    if record is None:
+        return f"{name}  no verdict: it has not ended, or was recorded without a task"
     verdict = record.verdict
     reward = "-" if verdict.reward is None else f"{verdict.reward:.2f}"
     seconds = record.ended_at - record.started_at
@@ -67,12 +77,18 @@ def _headline(record: ExecutionRecord) -> str:
 
 
 def _drawn(
-    record: ExecutionRecord, tree: ExecutionTree, config: RunConfig, *, trained: bool
+    name: str,
+    record: ExecutionRecord | None,
+    tree: ExecutionTree,
+    config: RunConfig,
+    *,
+    trained: bool,
 ) -> Tree:
-    draws = draws_of(group_draws(config, record.group_id))  # those that training selected with
-    draw = draws(record.execution_id)
+    group_id = name if record is None else record.group_id
+    draws = draws_of(group_draws(config, group_id))  # those that training selected with
+    draw = draws(name)
     selection = select(tree, config.learner.j_max, draw, config.cells.token_budget)
-    root = Tree(escape(_headline(record)))
+    root = Tree(escape(_headline(name, record)))
     above = [root]
     for line in describe(tree, selection if trained else None):
         del above[line.depth + 1 :]

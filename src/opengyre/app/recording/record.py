@@ -1,0 +1,219 @@
+"""A recording from its first call to ctrl-C.
+
+Invariant: when this returns, whatever was answered is in the run folder, and what was not can be gone
+on with by the same command; nothing is lost when it is killed instead.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from rich.console import Console
+
+from opengyre.app.claim import recorded_config
+from opengyre.app.paths import RunPaths
+from opengyre.app.policy import read_tokenizer
+from opengyre.app.recording.directions import directions
+from opengyre.app.recording.doors import Endings, FrontDoor, key_of, recording_key
+from opengyre.app.recording.options import RecordingOptions, claim_recording
+from opengyre.app.recording.recognise import classify_any
+from opengyre.app.recording.show import Board, Figures, closing_words
+from opengyre.app.recording.source import Source, open_source
+from opengyre.app.wall import WallClock, today
+from opengyre.core.protocols import Clock, IdSource
+from opengyre.engine.upstream.versions import VersionBook
+from opengyre.proxy.app import build_app
+from opengyre.proxy.executions import Executions
+from opengyre.proxy.families.base import Family
+from opengyre.proxy.families.make import AUTO, detect_family, make_family
+from opengyre.proxy.restore import reopen
+from opengyre.proxy.serving import Serving, serve
+from opengyre.proxy.session import Limits
+from opengyre.store.run import RunStore
+
+BEAT_S = 1.0
+"""Between looks at what changed."""
+MAX_BODY_BYTES = 64 << 20
+VERSIONS = "versions"
+"""Name of the weight versions' labels in the run's store."""
+ANY = "ANY-NAME"
+"""In printed addresses, where each program run takes a name of its own."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a recording is made, and what its words go to."""
+
+    paths: RunPaths
+    console: Console
+    ids: IdSource
+    key: str | None = None
+    """Given by the user; else the folder's own, or a new one."""
+    opened: Callable[[Serving, str], None] = lambda _serving, _key: None
+    """Told once that calls are served: a test starts here."""
+
+
+async def record(options: RecordingOptions, place: Place) -> Figures:
+    """Serve until cancelled; returns what was counted. Raises UserError before it serves."""
+    paths = place.paths
+    tokenizer = read_tokenizer(options.model)
+    family = make_family(_family(options), tokenizer, options.tool_style)
+    with RunStore(paths.store) as store:
+        await claim_recording(options, store, paths.folder)
+        clock = WallClock(_last_second(store))
+        versions = VersionBook(json.loads(store.meta(VERSIONS) or "null"))
+        async with open_source(options, family, versions, clock, place.ids) as source:
+            return await Desk(options, place, store, clock, family, source).serve()
+
+
+def _family(options: RecordingOptions) -> str:
+    return detect_family(options.model) if options.family == AUTO else options.family
+
+
+def _last_second(store: RunStore) -> float:
+    """The clock goes on where the record ends."""
+    calls = (call for name in store.recorded() for call in store.calls(name))
+    return max((call.ended_at for call in calls), default=0.0)
+
+
+class Desk:
+    """The open recording."""
+
+    def __init__(
+        self,
+        options: RecordingOptions,
+        place: Place,
+        store: RunStore,
+        clock: Clock,
+        family: Family,
+        source: Source,
+    ) -> None:
+        self._options, self._place, self._store = options, place, store
+        self._clock, self._family, self._source = clock, family, source
+        self._executions: Executions = reopen(family, store.journal)
+        self._key = recording_key(place.paths.folder, place.key)
+        config = recorded_config(store)
+        assert config is not None, "claimed before"
+        self._endings = Endings(self._executions, store, config, clock, options.harness)
+        self._labels = dict(source.versions.labels)
+
+    async def serve(self) -> Figures:
+        """Until cancelled."""
+        for name in self._options.executions:
+            if name not in self._executions and name not in self._endings.ended:
+                self._open(name, key_of(self._key, name, own=True))
+        serving = await self._listen()
+        self._greet(serving)
+        self._place.opened(serving, self._key)
+        try:
+            with Board(self._place.console, self._clock, self.figures) as board:
+                await self._until_cancelled(board)
+        finally:
+            unfinished = sum(len(door.live) for door in self._executions.doors)
+            await self._executions.suspend()
+            await serving.stop()
+            await self._save_labels()
+            self._write_summary()
+            closing_words(
+                self._place.console, self.figures(), str(self._place.paths.folder), unfinished
+            )
+        return self.figures()
+
+    async def _until_cancelled(self, board: Board) -> None:
+        try:
+            while True:
+                await self._clock.sleep(BEAT_S)
+                await self._save_labels()
+                board.beat()
+        except asyncio.CancelledError:
+            return  # ctrl-C is how a recording ends
+
+    async def _listen(self) -> Serving:
+        options = self._options
+        limits = Limits(
+            context_tokens=self._source.context_tokens,
+            max_new_tokens=min(options.max_new_tokens, self._source.context_tokens - 1),
+            max_body_bytes=MAX_BODY_BYTES,
+        )
+        app = build_app(
+            self._executions,
+            self._source.generator,
+            self._store,
+            self._family,
+            limits,
+            self._clock,
+            self._place.ids,
+            classify=classify_any,
+        )
+        admit = None if options.executions else lambda name: self._open(name, self._key)
+        front = FrontDoor(app, self._executions, self._endings, self._key, admit)
+        return await serve(front, socket_path=options.socket, port=options.port)
+
+    def _open(self, execution_id: str, key: str) -> None:
+        seed = random.Random(f"{self._options.seed}/{execution_id}").getrandbits(63)
+        self._executions.open(
+            execution_id,
+            key,
+            harness=self._options.harness,
+            seed=seed,
+            temperature=self._options.temperature,
+        )
+
+    def figures(self) -> Figures:
+        """As they are now."""
+        source = self._source
+        return Figures(
+            title=f"recording {source.title}",
+            doors=[door.report() for door in self._executions.doors],
+            ended=self._endings.reports,
+            upstream=source.counts,
+            labels=source.versions.labels,
+            trouble=source.trouble(),
+        )
+
+    async def _save_labels(self) -> None:
+        labels = self._source.versions.labels
+        if labels != self._labels or self._store.meta(VERSIONS) is None:
+            await self._store.put_meta(VERSIONS, json.dumps(labels))
+            self._labels = dict(labels)
+
+    def _write_summary(self) -> None:
+        figures = self.figures()
+        summary = {
+            "recording": self._source.title,
+            "harness": self._options.harness,
+            "seed": self._options.seed,
+            "temperature": self._options.temperature,
+            "stopped": today(),
+            **figures.totals(),
+            "forks": figures.forks(),
+            "server": msgspec.to_builtins(figures.upstream),
+            "weight_versions": figures.labels,
+        }
+        self._place.paths.summary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+    def _greet(self, serving: Serving) -> None:
+        say = self._say
+        say(f"recording {self._source.title}")
+        for note in self._source.notes:
+            say(f"note: {note}")
+        say(f"run folder {self._place.paths.folder}; context {self._source.context_tokens} tokens")
+        if self._options.socket is not None:
+            say(f"unix socket {self._options.socket}")
+        root = f"http://127.0.0.1:{serving.port}" if serving.port else "http://localhost"
+        names = self._options.executions
+        if not names:
+            say(f"base URL {root}/run/{ANY} (a name for each run of a program), key {self._key}")
+        for name in names:
+            say(f"base URL {root}/run/{name}, key {key_of(self._key, name, own=True)}")
+        first = names[0] if names else ANY
+        key = key_of(self._key, first, own=bool(names))
+        for program, line in directions(f"{root}/run/{first}", key, self._options.harness):
+            say(f"{program}:\n  {line}")
+        say("ctrl-C stops; the same command goes on")
+
+    def _say(self, line: str) -> None:
+        self._place.console.print(line, highlight=False, markup=False, soft_wrap=True)
