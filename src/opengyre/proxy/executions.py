@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import hmac
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from msgspec import Struct
 from opengyre.core.errors import UserError
 from opengyre.core.journal import DoorRecord, Tallies, UnfinishedCall
 from opengyre.core.protocols import Journal
-from opengyre.core.reasons import FinishReason
+from opengyre.core.reasons import FinishReason, Role
 from opengyre.core.records import Call
 from opengyre.proxy.answers import Answer, Job, Spoken
 from opengyre.proxy.families.base import Family
@@ -123,6 +124,8 @@ class Door:
     reader: Reader = field(default_factory=Reader)
     recording: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Calls are recorded one by one, so that a parent's index is below its child's."""
+    roles: dict[str, Role] = field(default_factory=dict)
+    """Of earlier calls, by the tool calls that they made and the sessions that they named."""
     closed: bool = False
     """Its execution is over: nothing is begun any more."""
     suspended: bool = False
@@ -131,6 +134,10 @@ class Door:
     """Calls that another process began; they wait for somebody to serve them."""
     unread: list[tuple[bytes, Answer]] = field(default_factory=list)
     """Answers that another process made and could not deliver, by the digest of their request."""
+
+    def role_of(self, names: Iterable[str]) -> Role | None:
+        """Of the earlier call that has the first known of these names."""
+        return next((self.roles[name] for name in names if name in self.roles), None)
 
     def check_open(self) -> None:
         """Raises Refusal when nothing may be begun."""
@@ -148,6 +155,7 @@ class Door:
         prompt = self.history.keep(plan, call.call_id, call.output_ids)
         if spoken is None:
             return None
+        self.roles.update(dict.fromkeys((made.call_id for made in spoken.message.calls), call.role))
         if spoken.summary:
             self.history.keep_summary(spoken.message.text)
         return self.history.keep_reply(

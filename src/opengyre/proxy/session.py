@@ -7,7 +7,7 @@ its answer is in the making or has not been delivered, gets that very answer.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from opengyre.core.errors import EngineError, StoreError
@@ -30,6 +30,8 @@ NOTHING = Spoken(
     Message("assistant"), stopped=False, faithful=True, malformed_calls=0, summary=False
 )
 """What is told of a call that was given up: there is nobody to tell."""
+SESSION = "x-session-id"
+"""OpenCode's name of a conversation: all that tells what its compactions sum up."""
 Classify = Callable[[str, CallMarks], tuple[Role, str]]
 
 
@@ -158,7 +160,7 @@ class Sessions:
     def _prepare(self, door: Door, asked: Asked, origin: Origin) -> Work:
         if len(door.live) >= self.limits.max_live_calls:
             raise too_many_calls(len(door.live))
-        role, why = self._classify(door.harness, marks(asked, origin.headers))
+        role, why = self._classified(door, asked, origin.headers)
         plan = door.history.plan(asked.conversation, summary=role in SUMMARIES)
         room = self.limits.context_tokens - len(plan.prompt_ids)
         if room <= 0:
@@ -189,6 +191,15 @@ class Sessions:
             request=request,
             started_at=self.clock.now(),
         )
+
+    def _classified(self, door: Door, asked: Asked, headers: dict[str, str]) -> tuple[Role, str]:
+        """A compaction may bear no mark but what it shares with earlier calls."""
+        earlier = door.role_of(kin(asked, headers))
+        role, why = self._classify(door.harness, marks(asked, headers, earlier))
+        session = headers.get(SESSION)
+        if session is not None and role not in SUMMARIES:
+            door.roles[session] = role
+        return role, why
 
     async def _work(self, work: Work, job: Job) -> Answer:
         """Every way out leaves the call recorded, failed and counted, or to another process."""
@@ -285,7 +296,16 @@ class Sessions:
         return f"{prefix}_{self._ids.new('tool').removeprefix('tool-')}"
 
 
-def marks(asked: Asked, headers: dict[str, str]) -> CallMarks:
+def kin(asked: Asked, headers: dict[str, str]) -> Iterator[str]:
+    """Names that this request shares with earlier calls, the surest first."""
+    if SESSION in headers:
+        yield headers[SESSION]
+    for message in reversed(asked.conversation.messages):
+        for call in message.calls:
+            yield call.call_id
+
+
+def marks(asked: Asked, headers: dict[str, str], earlier: Role | None) -> CallMarks:
     """What a request tells about its sender."""
     conversation = asked.conversation
     return CallMarks(
@@ -295,6 +315,7 @@ def marks(asked: Asked, headers: dict[str, str]) -> CallMarks:
         tool_names=[tool.name for tool in conversation.tools],
         server_tools=list(asked.server_tools),
         output_format=asked.output_format,
+        earlier=earlier,
     )
 
 
