@@ -343,3 +343,31 @@ def bench_tree(
     from opengyre.app.bench.commands import run_tree
 
     run_tree(run, groups, repeats, json)
+
+
+@bench_app.command(name="jmax")
+def bench_jmax(  # noqa: PLR0913 — a command's options
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders, or folders of such.", show_default="runs/quickstart"),
+    ] = None,
+    *,
+    executions: Annotated[int, typer.Option(min=1, help="The newest so many of each run.")] = 32,
+    draws: Annotated[int, typer.Option(min=1, help="Selections, averaged.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed passes of each, in turns.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the selections.")] = 0,
+    token_budget: Annotated[
+        int | None, typer.Option(min=64, help="Packed tokens of a micro-step, not the run's own.")
+    ] = None,
+    json: JsonFile = None,
+) -> None:
+    """Compare J_max 1, 5 and unlimited: tokens trained, time, gradient norm and direction.
+
+    Takes any recorded run, of `opengyre train` or `opengyre proxy`. A recording whose model is not
+    here is trained with a small random model of its vocabulary.
+    """
+    from opengyre.app.bench.commands import run_jmax
+    from opengyre.app.bench.jmax import JmaxSettings
+
+    settings = JmaxSettings(executions, draws, repeats, seed, token_budget)
+    run_jmax(runs or [Path("runs/quickstart")], settings, json)

@@ -6,9 +6,10 @@ cannot be taken raises before anything has changed.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from opengyre.config.run import LearnerSection
@@ -61,6 +62,22 @@ class Trainer:
             expanded_tokens=sum(len(t.token_ids) for t in trajectories),
         )
         return stats + self._backward(micro, trajectories, nodes) if stats.trained_tokens else stats
+
+    def on_policy(self, micro: MicroStep) -> MicroStep:
+        """The micro-step as if these weights had sampled it. Raises LearnerError as accumulate()."""
+        trajectories = [t for sample in micro.samples for t in sample.trajectories]
+        self._check_fits(trajectories)
+        nodes = layout([t.token_ids for t in trajectories], self.mode)
+        with torch.no_grad():
+            found = iter(self._owned_logprobs(trajectories, nodes).tolist())
+        samples = []
+        for sample in micro.samples:
+            own = [
+                replace(t, behaviour_logprobs=list(islice(found, len(t.owned))))
+                for t in sample.trajectories
+            ]
+            samples.append(replace(sample, trajectories=own))
+        return replace(micro, samples=samples)
 
     def gradients(self) -> list[tuple[str, Tensor]]:
         """The buffers themselves, under the weights' names and in their order."""

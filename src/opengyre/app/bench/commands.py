@@ -8,9 +8,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from opengyre.app.bench.jmax import JmaxSettings, measure_jmax
 from opengyre.app.bench.policies import contenders, measure_all
 from opengyre.app.bench.ratios import compare_runs
 from opengyre.app.bench.show import (
+    jmax_json,
+    jmax_table,
+    jmax_words,
     policies_json,
     policies_table,
     policies_words,
@@ -70,3 +74,14 @@ def run_tree(run: Path, groups: int, repeats: int, json: Path | None) -> None:
     )
     if json is not None:
         write_json(tree_json(result), json)
+
+
+def run_jmax(places: list[Path], settings: JmaxSettings, json: Path | None) -> None:
+    """J_max ablated."""
+    console = Console()
+    result = measure_jmax(places, settings, WallClock().now)
+    console.print(jmax_table(result))
+    for words in jmax_words(result):
+        console.print(words, highlight=False, soft_wrap=True)
+    if json is not None:
+        write_json(jmax_json(result), json)

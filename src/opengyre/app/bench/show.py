@@ -9,6 +9,7 @@ import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from opengyre.app.bench.jmax import JmaxResult
 from opengyre.app.bench.ratios import PolicyResult
 from opengyre.app.bench.runs import PolicyRun
 from opengyre.app.bench.tree import TreeResult
@@ -97,6 +98,42 @@ def tree_table(result: TreeResult) -> Table:
     for name, error in errors.items():
         table.add_row(name, "", "", f"{error:.1e}")
     return table
+
+
+def jmax_table(result: JmaxResult) -> Table:
+    """One line a J_max, with what it is measured against last."""
+    table = Table(title="J_max, against unlimited", box=SIMPLE_HEAD)
+    for heading in ("J_max", "paths", "tokens", "seconds", "ratio", "gradient", "ratio", "cosine"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result.choices:
+        table.add_row(
+            row.j_max,
+            f"{row.trajectories:,}",
+            f"{row.token_share:.1%}",
+            f"{row.seconds:.2f}",
+            f"{row.time_ratio:.2f}",
+            f"{row.gradient_norm:.3g}",
+            f"{row.gradient_norm_ratio:.2f}",
+            f"{row.cosine:.3f}",
+        )
+    return table
+
+
+def jmax_words(result: JmaxResult) -> list[str]:
+    """What the table was measured on."""
+    return [
+        f"{result.executions} executions, {result.branched} with more than one leaf, "
+        f"{result.leaves} leaves, {result.sampled_tokens:,} sampled tokens; "
+        f"advantages: {result.advantages}",
+        f"{result.model}; {result.truncated_tokens:,} tokens deeper than the budget of "
+        f"{result.token_budget:,}; {result.draws} draws, {result.repeats} repeats",
+    ]
+
+
+def jmax_json(result: JmaxResult) -> dict[str, object]:
+    """All figures of the bench."""
+    figures: dict[str, object] = msgspec.to_builtins(result)
+    return {"bench": "jmax", **figures, "machine": machine()}
 
 
 def policies_json(

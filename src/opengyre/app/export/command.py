@@ -11,7 +11,7 @@ from opengyre.app.recorded import config_of, open_run
 from opengyre.app.sources import policy_folder
 from opengyre.core.errors import UserError
 from opengyre.proxy.families.base import Family
-from opengyre.proxy.families.qwen3 import Qwen3Family
+from opengyre.proxy.families.make import AUTO, detect_family, make_family
 
 
 def run_export(run: Path, out: Path, choice: Choice, tokenizer: Path | None) -> None:
@@ -48,8 +48,10 @@ def family_of(run: Path, tokenizer: Path | None) -> Family:
             "a recording without a configuration",
             "name the model's folder with --tokenizer, or ask for --format parquet alone",
         )
-    style = config.policy.tool_style if config else "json"
-    if tokenizer is None:
-        assert config is not None
-        tokenizer = policy_folder(config)
-    return Qwen3Family(read_tokenizer(tokenizer), style)
+    if config is None:
+        assert tokenizer is not None
+        return make_family(detect_family(tokenizer), read_tokenizer(tokenizer))
+    folder = tokenizer or policy_folder(config)
+    name = config.policy.family
+    name = detect_family(folder) if name == AUTO else name
+    return make_family(name, read_tokenizer(folder), config.policy.tool_style)

@@ -1,0 +1,156 @@
+"""Executions of any recorded runs, to train on in a bench, and a model that knows their tokens.
+
+Invariant: an execution is taken with the advantage that its run gave it; only where no run gave any,
+executions get +1 and -1 in turns.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opengyre.app.recorded import Recorded, config_of, open_run
+from opengyre.app.sources import policy_folder
+from opengyre.config.run import CellsSection
+from opengyre.core.errors import UserError
+from opengyre.learner.checkpoint import checkpoints
+from opengyre.learner.policy import new_policy
+from opengyre.model.folder import load_model
+from opengyre.model.qwen3 import Qwen3
+from opengyre.tree.record import ExecutionTree, full_length
+
+RANDOM_HIDDEN = 64
+"""Of the model for recordings whose own is not here: a vocabulary of 150,000 stays 40 MB."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One execution to train on."""
+
+    execution_id: str
+    group_id: str
+    tree: ExecutionTree
+    advantage: float
+
+
+@dataclass(frozen=True)
+class Cases:
+    """All of a bench."""
+
+    runs: list[Path]
+    told: list[Case]
+    recorded_advantages: bool
+    longest: int
+    """Tokens of the longest context with its answer."""
+    vocabulary: int
+    """Largest token id + 1."""
+
+
+def cases_of(places: Sequence[Path], most: int) -> Cases:
+    """The newest `most` executions of each run. Raises UserError."""
+    runs = run_folders(places)
+    found = [pair for run in runs for pair in _cases(run, most)]
+    told = [case for case, recorded in found if recorded and case.advantage]
+    recorded = bool(told)
+    if not recorded:
+        told = [
+            Case(case.execution_id, case.group_id, case.tree, 1.0 - 2.0 * (number % 2))
+            for number, (case, _) in enumerate(found)
+        ]
+    if not told:
+        raise UserError(
+            f"executions with trainable tokens in {', '.join(map(str, places))}",
+            "none",
+            "record a run first, with opengyre train or opengyre proxy",
+        )
+    calls = [call for case in told for call in case.tree.calls]
+    return Cases(
+        runs=runs,
+        told=told,
+        recorded_advantages=recorded,
+        longest=max(map(full_length, calls)),
+        vocabulary=1 + max(max([*call.suffix_ids, *call.output_ids, 0]) for call in calls),
+    )
+
+
+def run_folders(places: Sequence[Path]) -> list[Path]:
+    """Each place is a run folder, or holds some. Raises UserError."""
+    found: list[Path] = []
+    for place in places:
+        inside = sorted(file.parent for file in place.glob("**/run.sqlite"))
+        if not inside:
+            raise UserError(
+                f"a run folder at {place}", "no run.sqlite in it or below", "pass a run's folder"
+            )
+        found += inside
+    return found
+
+
+def _cases(run: Path, most: int) -> Iterator[tuple[Case, bool]]:
+    """With whether the run gave the advantage."""
+    with open_run(run) as store:
+        recorded = Recorded(store, config_of(run, store))
+        chosen = [
+            one
+            for one in recorded.executions
+            if one.record is None or one.record.split != "heldout"
+        ]
+        for execution in chosen[-most:]:
+            tree = recorded.tree(execution)
+            if tree.leaves():
+                record, advantage = execution.record, execution.fate.advantage
+                yield (
+                    Case(
+                        execution_id=f"{run.name}/{execution.execution_id}",
+                        group_id=f"{run.name}/{record.group_id if record else ''}",
+                        tree=tree,
+                        advantage=advantage or 0.0,
+                    ),
+                    advantage is not None,
+                )
+
+
+def budget_of(cases: Cases) -> int:
+    """Packed tokens of a micro-step: the first run's own, or what the longest context needs."""
+    with open_run(cases.runs[0]) as store:
+        config = config_of(cases.runs[0], store)
+    return max(config.cells.token_budget if config else CellsSection().token_budget, cases.longest)
+
+
+def model_for(cases: Cases, positions: int, scratch: Path) -> tuple[Qwen3, str]:
+    """The first run's newest policy where it is here and fits, else a small random one; in words."""
+    own = _own_model(cases.runs[0])
+    if own is not None:
+        shape = own[0].shape
+        if shape.vocab_size >= cases.vocabulary and shape.max_position_embeddings >= positions:
+            return own
+    sizes: dict[str, object] = {
+        "hidden_size": RANDOM_HIDDEN,
+        "intermediate_size": 3 * RANDOM_HIDDEN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": positions,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "vocab_size": cases.vocabulary,
+    }
+    words = f"a random Qwen3: 2 layers of {RANDOM_HIDDEN}, a vocabulary of {cases.vocabulary:,}"
+    return new_policy(sizes, 0, scratch / "random"), words
+
+
+def _own_model(run: Path) -> tuple[Qwen3, str] | None:
+    """None where only the tokenizer is here: the model is served elsewhere."""
+    found = checkpoints(run / "checkpoints")
+    with open_run(run) as store:
+        config = config_of(run, store)
+    if not found and config is None:
+        return None
+    try:
+        if not found:
+            assert config is not None
+            found = [policy_folder(config)]
+        return load_model(found[-1]), f"weights of {found[-1].name}"
+    except UserError:
+        return None
