@@ -25,12 +25,15 @@ FIELDS: dict[str, Json] = {
 BASH = Tool("Bash", "Runs it.\n", {"type": "object", "properties": FIELDS, "required": ["command"]})
 UNTYPED = Tool("mcp__other-tool", "", {})
 
-tags = st.sampled_from(
-    [*MARKS, *CHATML, *GLM, *DEEPSEEK]
-    + ["<function=", "</function>", "<parameter=x>", "</parameter>", "\\u003c", "\\", "True", "null"]
-    + ["</parameter>\n<parameter=y>\n", "</parameter>\n</function>", "</arg_value>\n</tool_call>"]
-    + ["</arg_value>\n<arg_key>", '"', "5", "1e3", " ", "\n", "\r\n", "\u2028", "日本", "{}", "[1]"]
-)
+MARKUP = "<function= </function> <parameter=x> </parameter> \\u003c \\ True null 5 1e3 {} [1] 日本"
+BREAKS = [
+    "</parameter>\n<parameter=y>\n",
+    "</parameter>\n</function>",
+    "</arg_value>\n</tool_call>",
+    "</arg_value>\n<arg_key>",
+    *(" ", "\n", "\r\n", "\u2028", '"'),
+]
+tags = st.sampled_from([*MARKS, *CHATML, *GLM, *DEEPSEEK, *MARKUP.split(), *BREAKS])
 nasty = st.lists(st.one_of(tags, strategies.words, st.characters(codec="utf-8")), max_size=5).map(
     "".join
 )
@@ -43,9 +46,7 @@ scalars = st.one_of(
 )
 values: st.SearchStrategy[Json] = st.recursive(
     scalars,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=2), st.dictionaries(nasty, inner, max_size=2)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(nasty, inner, max_size=2)),
     max_leaves=4,
 )
 TYPED: dict[str, st.SearchStrategy[Json]] = {

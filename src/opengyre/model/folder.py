@@ -12,7 +12,12 @@ from opengyre.core.errors import UserError
 from opengyre.model.qwen3 import Qwen3
 from opengyre.model.shape import read_shape
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 """Copied along with the weights, so that a checkpoint is a whole policy."""
 
 

@@ -40,9 +40,9 @@ TOOLS_AFTER = (
     f"{CALLS_END}\n\nWhere:\n"
     "- `tool_call_name` must be an exact match to one of the available tools\n"
     "- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema\n"
-    "- For multiple tool calls, chain them directly without separators or spaces\n"
+    "- For multiple tool calls, chain them directly without separators or spaces"
 )
-"""Both word for word from the published instructions, which the weights were trained on."""
+"""Both word for word from the published model card, which the weights were trained on."""
 
 
 class DeepSeekFamily(Vocabulary):
@@ -93,7 +93,7 @@ def call_text(call: ToolCall) -> str:
 
 
 def show_tool(tool: Tool) -> str:
-    """A tool as the published instructions show it."""
+    """A tool as the published model card shows it."""
     parameters = write_json(tool.parameters, CONTROLS)
     return f"\n### {tool.name}\nDescription: {tool.description}\n\nParameters: {parameters}\n"
 

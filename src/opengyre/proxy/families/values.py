@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opengyre.proxy.families.calls import READER
+from opengyre.proxy.families.calls import READER, write_json
 from opengyre.proxy.messages import Json
 
 ANY = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
@@ -34,7 +34,11 @@ class PlainValues:
     def write(self, value: Json, schema: Json) -> str:
         """The text between the tags."""
         text = value if isinstance(value, str) else self._literal(value)
-        return text if self._safe(text) and _same(self.read(text, schema), value) else quoted(value)
+        return (
+            text
+            if self._safe(text) and _same(self.read(text, schema), value)
+            else self._quote(value)
+        )
 
     def read(self, text: str, schema: Json) -> Json:
         """The value of a text between the tags."""
@@ -52,6 +56,10 @@ class PlainValues:
             return str(value)
         return json.dumps(value, ensure_ascii=False)
 
+    def _quote(self, value: Json) -> str:
+        """JSON without any tag or control token in it."""
+        return write_json(value, self.controls).replace("<", "\\u003c")
+
     def _safe(self, text: str) -> bool:
         return not self.closing.search(text) and not any(mark in text for mark in self.controls)
 
@@ -59,15 +67,10 @@ class PlainValues:
         """The string that this is the quoted form of, if it had to be quoted."""
         found = _read_literal(text) if text[:1] == '"' else None
         value = found[0] if found else None
-        if not isinstance(value, str) or quoted(value) != text:
+        if not isinstance(value, str) or self._quote(value) != text:
             return None
         plain = self._safe(value) and _same(self.read(value, schema), value)
         return None if plain else value
-
-
-def quoted(value: Json) -> str:
-    """JSON without any tag in it."""
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def allowed_types(schema: Json) -> frozenset[str]:
