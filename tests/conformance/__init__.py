@@ -35,8 +35,8 @@ tokeniser, the cluster's switchboard. What is scripted: the text that the policy
   on; faults.Cut(call, marker, nth=1, where="after" | "before" | "inside") breaks the connection at
   the n-th event that contains the marker. Requests count from 1, retries included.
 - world.run(harness, instruction, args=, env=, files=) runs a program of opengyre.harness in a
-  sandbox. world.cells.held() waits for a hold_after. await world.restart() ends the proxy as a crash
-  does and starts another on the same store and address (to come).
+  sandbox. world.cells.held() waits for a hold_after. await world.restart() stops the proxy in
+  mid-run; another one goes on with its store and addresses.
 - world.check() proves, token for token: every sampled token is in the tree exactly once; each call's
   prompt is what the engine was given; each branch has a reason; the ledger balances with and without
   J_max; auxiliary calls are not trained.

@@ -152,22 +152,23 @@ class ScriptedCells:
             known.request_ids.append(request.request_id)
             self._by_request[request.request_id] = known
             return known
-        say = self._speak(request.prompt_ids)
+        prompt_ids = list(request.prompt_ids)
+        say = self._speak(prompt_ids)
         if say.error:
             self.failed.append(say.error)
             raise EngineError(say.error)
         answer = list(say.tokens) or self._family.encode(say.text)
         if say.stopped and not say.tokens:
             answer.append(self._family.stop_ids[0])
-        sample = Sample(say, request.prompt_ids, answer, [request.request_id])
+        sample = Sample(say, prompt_ids, answer, [request.request_id])
         self.samples.append(sample)
         self._by_request[request.request_id] = sample
         return sample
 
     def _unfinished(self, request: GenerateRequest) -> Sample | None:
         """The sample whose first tokens end this prompt."""
-        prompt = request.prompt_ids[: -request.first_index]
-        tail = request.prompt_ids[-request.first_index :]
+        prompt_ids = list(request.prompt_ids)
+        prompt, tail = prompt_ids[: -request.first_index], prompt_ids[-request.first_index :]
         for sample in reversed(self.samples):
             if sample.prompt_ids == prompt and sample.answer[: request.first_index] == tail:
                 return sample

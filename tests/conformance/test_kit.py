@@ -80,6 +80,22 @@ async def test_a_held_call_stands_still_until_it_may_go_on(start: Start) -> None
     world.check()
 
 
+async def test_another_proxy_goes_on_with_the_same_answer(start: Start) -> None:
+    lines = Lines({"Hello": [Say("An answer of some words.", "one", hold_after=4)]})
+    world = await start(lines, harness="command", family=FAMILY)
+    asked = asyncio.ensure_future(ask(world, user("Hello")))
+    await world.cells.held()
+    await world.restart()
+    assert (await asked)["status"] >= 500
+    world.cells.go_on()
+    answer = await ask(world, user("Hello"))
+    assert answer["content"][0]["text"] == "An answer of some words."
+    world.check()
+    assert world.shape() == ["main: one"]
+    (sample,) = world.cells.samples
+    assert len(sample.request_ids) == 2
+
+
 async def test_length_stops_and_engine_errors(start: Start) -> None:
     lines = Lines({"Hello": [Say("Half an", "one", stopped=False), Say("", error="no")]})
     world = await start(lines, harness="command", family=FAMILY)

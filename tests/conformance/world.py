@@ -15,9 +15,10 @@ from opengyre.core.records import Call
 from opengyre.harness.base import Harness, HarnessOutcome, HarnessRun
 from opengyre.harness.run import run_harness
 from opengyre.proxy.app import build_app
-from opengyre.proxy.executions import DoorReport, Executions
+from opengyre.proxy.executions import DoorReport
 from opengyre.proxy.families.qwen3 import Qwen3Family
-from opengyre.proxy.serving import Serving, serve
+from opengyre.proxy.restore import reopen
+from opengyre.proxy.serving import serve
 from opengyre.proxy.session import Limits
 from opengyre.sandbox.make import make_sandbox
 from opengyre.store.run import RunStore
@@ -56,11 +57,12 @@ class World:
         self.ids = CountingIds()
         self.faults = Faults(_nothing, faults)
 
-    async def start(self) -> "World":
+    async def start(self, port: int = 0) -> "World":
         """Listen."""
         self.store = RunStore(self.folder / "run.sqlite")
-        self.executions = Executions(self.family)
-        self.executions.open(EXECUTION, KEY, harness=self.harness, seed=7)
+        self.executions = reopen(self.family, self.store.journal)
+        if EXECUTION not in self.executions:
+            self.executions.open(EXECUTION, KEY, harness=self.harness, seed=7)
         self.faults.app = build_app(
             self.executions,
             self.cells,
@@ -70,7 +72,7 @@ class World:
             self.clock,
             self.ids,
         )
-        self.serving: Serving = await serve(self.faults, socket_path=self.socket, port=0)
+        self.serving = await serve(self.faults, socket_path=self.socket, port=port)
         return self
 
     async def stop(self) -> None:
@@ -78,6 +80,15 @@ class World:
         await self.serving.stop()
         await self.cells.close()
         self.store.close()
+
+    async def restart(self) -> None:
+        """The proxy stops in mid-run; another one takes its store and its addresses over."""
+        port = self.serving.port
+        assert port is not None
+        await self.executions.suspend()
+        await self.serving.stop()
+        self.store.close()
+        await self.start(port)
 
     @property
     def socket(self) -> Path:
