@@ -31,6 +31,16 @@ def test_lanes_cover_every_cell_from_start_to_end_without_gap_or_overlap(
         assert mine[-1].role is last
 
 
+def test_a_clock_that_was_set_back_makes_no_overlap() -> None:
+    changes = [(5.0, "training"), (9.0, "rollout"), (7.0, "training")]
+    events = [
+        EventRow(at=at, kind="role", fields={"cell": 0.0, "role": role}) for at, role in changes
+    ]
+    spans = lanes(events, 10.0)
+    assert all(a.end == b.start for a, b in pairwise(spans))
+    assert spans[-1].end == 10.0
+
+
 def test_busy_share_is_a_share_of_all_cells_time() -> None:
     events = [EventRow(at=2.0, kind="role", fields={"cell": 0.0, "role": "training"})]
     events += [EventRow(at=4.0, kind="role", fields={"cell": 1.0, "role": "rollout"})]

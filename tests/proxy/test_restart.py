@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from opengyre.app.wall import RandomIds, WallClock
-from opengyre.core.records import VersionSpan
+from opengyre.core.records import GenerateRequest, TokenChunk, VersionSpan
 from opengyre.proxy.app import build_app
 from opengyre.proxy.executions import Executions
 from opengyre.proxy.fakes import ScriptedGenerator
@@ -23,7 +23,24 @@ from tests.proxy.conftest import FAMILY, KEY, fold, tool_call
 
 HEADERS = {"x-api-key": KEY}
 LIMITS = Limits(context_tokens=4000, max_new_tokens=400, max_body_bytes=1 << 20, ping_s=60.0)
-LONG = "A long answer of many words, so many that some are written down on the way. " * 12
+LONG = "A long answer of many words, so many that some are written down on the way. " * 4
+
+
+class Halting:
+    """Stops for ever after some tokens of each call."""
+
+    def __init__(self, inner: ScriptedGenerator, after: int) -> None:
+        self.inner, self._after = inner, after
+        self.halted = asyncio.Event()
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenChunk]:
+        given = 0
+        async for chunk in self.inner.generate(request):
+            yield chunk
+            given += len(chunk.token_ids)
+            if given >= self._after:
+                self.halted.set()
+                await asyncio.Event().wait()
 
 
 @dataclass
@@ -34,6 +51,7 @@ class Proxy:
     executions: Executions
     generator: ScriptedGenerator
     serving: Serving
+    halting: Halting
 
     async def ask(self, sent: Any, **more: Any) -> Any:
         url = f"http://127.0.0.1:{self.serving.port}/run/e1/v1/messages"
@@ -57,17 +75,18 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     """Begins a life of the proxy of one store."""
     async with AsyncExitStack() as stack:
 
-        async def begin(script: Any, *, version: int = 0, path: Path | None = None) -> Proxy:
-            store = RunStore(path or tmp_path / "run.sqlite")
+        async def begin(script: Any, *, version: int = 0, halt_after: int = 1 << 30) -> Proxy:
+            store = RunStore(tmp_path / "run.sqlite")
             stack.callback(store.close)
             executions = reopen(FAMILY, store.journal)
             if "e1" not in executions:
                 executions.open("e1", KEY, harness="command", seed=7)
             generator = ScriptedGenerator(FAMILY, script, version=version)
-            app = build_app(executions, generator, store, FAMILY, LIMITS, WallClock(), RandomIds())
+            halting = Halting(generator, halt_after)
+            app = build_app(executions, halting, store, FAMILY, LIMITS, WallClock(), RandomIds())
             serving = await serve(app, port=0)
             stack.push_async_callback(serving.stop)
-            return Proxy(store, executions, generator, serving)
+            return Proxy(store, executions, generator, serving, halting)
 
         yield begin
 
@@ -87,28 +106,26 @@ def echo(told: Any) -> dict[str, Any]:
 async def test_an_unfinished_answer_goes_on_from_its_tokens_under_the_version_of_the_time(
     live: Live,
 ) -> None:
-    first = await live([LONG], version=3)
-    first.generator.go.clear()
+    first = await live([LONG], version=3, halt_after=40)
     asking = asyncio.ensure_future(first.ask(body(user("Hi"))))
-    await first.generator.waiting.wait()
+    await first.halting.halted.wait()
     await first.stop()
     assert (await asking)["type"] == "error"
-    second = await live(lambda request: LONG + " And an end.", version=4)
+    second = await live([LONG], version=4)
     told = await second.ask(body(user("Hi")))
-    assert told["content"][0]["text"] == LONG + " And an end."
+    assert told["content"][0]["text"] == LONG
     (request,) = second.generator.requests
     (call,) = second.store.calls("e1")
-    before, whole = len(FAMILY.encode(LONG)), len(call.output_ids)
-    assert request.first_index > before - 2
-    assert request.prompt_ids == call.suffix_ids + call.output_ids[: request.first_index]
-    assert call.versions == [
-        VersionSpan(3, 0, request.first_index),
-        VersionSpan(4, request.first_index, whole),
-    ]
+    assert request.first_index == 40
+    assert request.prompt_ids == call.suffix_ids + call.output_ids[:40]
+    assert call.output_ids == [*FAMILY.encode(LONG), FAMILY.stop_ids[0]]
+    whole = len(call.output_ids)
+    assert call.versions == [VersionSpan(3, 0, 40), VersionSpan(4, 40, whole)]
     assert len(call.output_logprobs) == whole
     assert request.request_id == first.generator.requests[0].request_id == call.call_id
     report = await second.executions.close("e1")
     assert (report.calls, report.aborted_calls, report.complete_replies) == (1, 0, 1)
+    await second.store.journal.settled()
     assert second.store.journal.open_doors() == []
 
 
@@ -122,9 +139,7 @@ async def test_an_answer_that_was_not_delivered_is_the_same_after_the_restart(li
     asking.cancel()
     await job.finished()
     await first.stop()
-    calls = first.store.path
     second = await live([])
-    assert calls == second.store.path
     told = await second.ask(body(user("Hi")))
     assert told["id"] == f"msg_{job.call_id}"
     answer = job.task.result()

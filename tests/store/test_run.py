@@ -1,13 +1,15 @@
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from opengyre.core.errors import StoreError
+from opengyre.core.errors import StoreError, UserError
 from opengyre.core.reasons import Ending, FinishReason, Role, VerdictKind
 from opengyre.core.records import Call, ExecutionRecord, Verdict, VersionSpan
 from opengyre.store.rows import EventRow, GroupRow, GroupState, StepRow
@@ -161,5 +163,104 @@ async def _record_many(store: RunStore) -> None:
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     path.write_bytes(b"not a database, but long enough to look at" * 40)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(UserError, match=r"not a database.*pass a run's folder"):
         RunStore(path)
+
+
+async def test_a_resumed_run_forgets_what_was_published_and_measured_after_its_last_checkpoint(
+    tmp_path: Path,
+) -> None:
+    with RunStore(tmp_path / "run.sqlite") as store:
+        for step in (1, 2):
+            row = StepRow(
+                step=step,
+                version=0,
+                at=10.0 * step,
+                executions=8,
+                groups=[],
+                reward_mean=0.5,
+                pass_rate=0.5,
+                metrics={},
+            )
+            await store.put_step(row, [])
+            for kind, fields in (
+                ("role", {"cell": 0.0, "role": "training"}),
+                ("published", {"version": float(step)}),
+                ("evaluation", {"name": "between", "step": float(step)}),
+            ):
+                await store.put_event(EventRow(at=10.0 * step + 1, kind=kind, fields=fields))
+        assert store.last_second() == 21.0
+        await store.rewind(1)
+        assert [event.at for event in store.events("published")] == [11.0]
+        assert [event.fields["step"] for event in store.events("evaluation")] == [1.0]
+        assert [event.at for event in store.events("role")] == [11.0, 21.0]
+        assert store.last_second() == 21.0
+
+
+async def test_an_error_of_any_kind_reaches_its_writer_and_stops_nobody_else(
+    tmp_path: Path,
+) -> None:
+    too_long = 1 << 64  # an OverflowError, which is not one of SQLite's
+    with RunStore(tmp_path / "run.sqlite") as store:
+        writer = store._writer
+        results = await asyncio.gather(
+            writer.write(
+                ("INSERT INTO events (id, kind, body) VALUES (?, 'a', x'00')", (too_long,))
+            ),
+            store.record(a_call()),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [StoreError, type(None)]
+        writer.post(("INSERT INTO nothing VALUES (?)", (1,)))
+        await writer.settled()
+        assert writer.failed_posts == 1
+        await store.record(a_call(index=1))
+        assert len(store.calls("e1")) == 2
+
+
+async def test_a_writing_thread_that_ends_leaves_nobody_waiting(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "run.sqlite")
+    waiting = [asyncio.ensure_future(store.record(a_call(index=index))) for index in range(5)]
+    await asyncio.wait(waiting, timeout=0)
+    store.close()
+    await asyncio.gather(*waiting)
+    with pytest.raises(StoreError, match="closed"):
+        await store.record(a_call(index=9))
+    store.close()
+    with RunStore(tmp_path / "run.sqlite") as again:
+        assert len(again.calls("e1")) == 5
+
+
+def test_a_file_of_another_program_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE urls (url TEXT)")
+        other.execute("INSERT INTO urls VALUES ('x')")
+        other.commit()
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"another program.*pass a run's folder"):
+        RunStore(path)
+    assert path.read_bytes() == before
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_store_of_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    RunStore(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA user_version = 99")
+    with pytest.raises(UserError, match=r"schema 99.*OpenGyre that wrote it"):
+        RunStore(path)
+
+
+async def test_a_store_of_the_schema_without_a_journal_gets_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    with RunStore(path) as store:
+        await store.record(a_call())
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        for table in ("doors", "begun", "progress", "traces"):
+            other.execute(f"DROP TABLE {table}")
+        other.execute("PRAGMA user_version = 1")
+    with RunStore(path) as again:
+        assert again.calls("e1") == [a_call()]
+        assert again.journal.open_doors() == []

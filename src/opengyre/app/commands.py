@@ -88,9 +88,7 @@ def _to_go_on(source: Path, config: RunConfig, seed: int | None) -> str:
 def _seconds_recorded(paths: RunPaths) -> float:
     """The clock of a resumed run goes on where the record ends."""
     with RunStore(paths.store) as store:
-        times = [record.ended_at for record in store.executions()]
-        times += [row.at for row in store.steps()]
-    return max(times, default=0.0)
+        return store.last_second()
 
 
 def _closing_words(

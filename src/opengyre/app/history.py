@@ -54,6 +54,15 @@ class History:
         self.figures.roles[cell] = role
         await self._event("role", cell=float(cell), role=role.value)
 
+    async def resumed(self) -> None:
+        """All cells serve when a run goes on, whatever they did when it stopped."""
+        last = {
+            int(event.fields["cell"]): event.fields["role"] for event in self._store.events("role")
+        }
+        for cell, role in sorted(last.items()):
+            if role != CellRole.ROLLOUT:
+                await self.role(cell, CellRole.ROLLOUT)
+
     async def switch(self, report: SwitchReport) -> None:
         """A finished move to training."""
         self.figures.role_switches += 1

@@ -202,6 +202,7 @@ class _Run:
             site.config, heldout, self._rollouts, site.history, site.store, site.world.clock
         )
         await site.store.rewind(self._start.step)
+        await site.history.resumed()
         site.history.figures.steps.extend(site.store.steps())
         if section.before and self._start.step == 0:
             await self._evaluate(held, "before", 0)

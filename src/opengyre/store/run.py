@@ -75,15 +75,35 @@ class RunStore:
         await self._writer.write(("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value)))
 
     async def rewind(self, step: int) -> None:
-        """Forget steps after `step` (their weights were never saved); their groups are ready again."""
-        gone = {row.step for row in self.steps() if row.step > step}
+        """Forget steps after `step` (their weights were never saved); their groups are ready again.
+
+        What was published and evaluated after them is forgotten too. What cells did in their time
+        stays: that time has passed.
+        """
+        rows = [row for row in self.steps() if row.step > step]
+        gone = {row.step for row in rows}
+        since = min((row.at for row in rows), default=float("inf"))
         statements: list[Statement] = [("DELETE FROM steps WHERE step > ?", (step,))]
+        for number, event in self._numbered_events():
+            late = event.kind == "published" and event.at >= since
+            if late or event.fields.get("step", step) in gone:
+                statements.append(("DELETE FROM events WHERE id = ?", (number,)))
         for row in self.groups():
             if row.step in gone:
                 statements.append(
                     _group(msgspec.structs.replace(row, state=GroupState.READY, step=None))
                 )
         await self._writer.write(*statements)
+
+    def last_second(self) -> float:
+        """The latest time that was recorded, where the clock of a resumed run goes on."""
+        times = [record.ended_at for record in self.executions()]
+        times += [row.at for row in self.steps()]
+        times += [event.at for _, event in self._numbered_events()]
+        for door in self.journal.open_doors():
+            times += [recorded.call.ended_at for recorded in door.calls]
+            times += [unfinished.begun.started_at for unfinished in door.unfinished]
+        return max(times, default=0.0)
 
     def calls(self, execution_id: str) -> list[Call]:
         """An execution's calls in order of recording."""
@@ -129,6 +149,10 @@ class RunStore:
         """A fact about the run, or None."""
         rows = self._writer.read("SELECT value FROM meta WHERE key = ?", (key,))
         return str(rows[0][0]) if rows else None
+
+    def _numbered_events(self) -> list[tuple[int, EventRow]]:
+        rows = self._writer.read("SELECT id, body FROM events ORDER BY id")
+        return [(number, msgspec.msgpack.decode(body, type=EventRow)) for number, body in rows]
 
     def _bodies(self, sql: str, values: tuple[str, ...] = ()) -> list[bytes]:
         return [row[0] for row in self._writer.read(sql, values)]

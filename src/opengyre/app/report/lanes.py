@@ -19,8 +19,9 @@ class Span:
 
 def lanes(events: Sequence[EventRow], end: float) -> list[Span]:
     """Spans of all cells, without gaps; a cell rolls out until its first change."""
-    cells = sorted({int(event.fields["cell"]) for event in events})
-    return [span for cell in cells for span in _lane(cell, events, end)]
+    in_order = sorted(events, key=lambda event: event.at)
+    cells = sorted({int(event.fields["cell"]) for event in in_order})
+    return [span for cell in cells for span in _lane(cell, in_order, end)]
 
 
 def _lane(cell: int, events: Sequence[EventRow], end: float) -> list[Span]:
