@@ -102,13 +102,21 @@ class Recorded:
         """Where each execution's tokens went: as training booked it, or all of them excluded."""
         booked = self._store.ledgers()
         for execution in self.executions:
-            ledger = booked.get(execution.execution_id)
-            if ledger is None:
-                why = execution.fate.why_untrained or Untrained.GROUP_UNFINISHED.value
-                calls = self._store.calls(execution.execution_id)
-                ledger = all_excluded(sampled_by_role(calls), why)
-            ledger.check()
-            yield execution, ledger
+            yield execution, self._ledger(execution, booked)
+
+    def ledger(self, execution_id: str) -> Ledger:
+        """Of one execution; empty for one that made no call."""
+        found = (one for one in self.executions if one.execution_id == execution_id)
+        return next((self._ledger(one, self._store.ledgers()) for one in found), Ledger())
+
+    def _ledger(self, execution: Execution, booked: dict[str, Ledger]) -> Ledger:
+        ledger = booked.get(execution.execution_id)
+        if ledger is None:
+            why = execution.fate.why_untrained or Untrained.GROUP_UNFINISHED.value
+            calls = self._store.calls(execution.execution_id)
+            ledger = all_excluded(sampled_by_role(calls), why)
+        ledger.check()
+        return ledger
 
 
 NO_VERDICT = Fate(None, Untrained.NO_VERDICT.value, None)
@@ -148,3 +156,25 @@ def _weighed(
         record.execution_id: Fate(weight, why, step)
         for record, weight in zip(ordered, weights, strict=True)
     }
+
+
+@dataclass(frozen=True)
+class Books:
+    """All ledgers of a run."""
+
+    total: Ledger
+    executions: list[tuple[str, str, Ledger]]
+    """(execution, task, ledger), the one with the most untrained tokens first."""
+
+
+def books_of(ledgers: Iterable[tuple[Execution, Ledger]]) -> Books:
+    """Sum them up."""
+    total = Ledger()
+    executions = []
+    for execution, ledger in ledgers:
+        total.add(ledger)
+        task = execution.record.task_id if execution.record else ""
+        executions.append((execution.execution_id, task, ledger))
+    total.check()
+    executions.sort(key=lambda row: (row[2].owned - row[2].sampled, row[0]))
+    return Books(total, executions)

@@ -9,16 +9,16 @@ from rich.tree import Tree
 from opengyre.app.claim import recorded_config
 from opengyre.app.excluded import last_line
 from opengyre.app.groups import group_draws
+from opengyre.app.recorded import Recorded
 from opengyre.config.load import load_config
 from opengyre.config.run import RunConfig
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import VerdictKind
 from opengyre.core.records import ExecutionRecord
 from opengyre.store.run import RunStore
-from opengyre.tree.ledger import Ledger
 from opengyre.tree.record import ExecutionTree
 from opengyre.tree.select import select
-from opengyre.tree.show import BranchLine, describe
+from opengyre.tree.show import BranchLine, describe, fates_of
 from opengyre.tree.weigh import draws_of
 
 LISTED = 40
@@ -41,9 +41,12 @@ def show_tree(run: Path, execution: str, console: Console) -> None:
         name = _named(execution, names)
         tree = ExecutionTree(store.calls(name))
         config = recorded_config(store) or load_config(run / "config.toml")
-        trained = _was_trained(store.ledgers().get(name))
+        ledger = Recorded(store, config).ledger(name)
     record = records.get(name)
+    trained = ledger.owned > 0  # not: held out, excluded, or of a group without spread
     console.print(_drawn(name, record, tree, config, trained=trained), highlight=False)
+    parts = " + ".join(f"{tokens:,} {fate}" for fate, tokens in fates_of(ledger).items())
+    console.print(f"{ledger.sampled:,} sampled = {parts or 0}", highlight=False, soft_wrap=True)
     if record is not None and record.verdict.detail:
         console.print(record.verdict.detail, highlight=False, markup=False, soft_wrap=True)
 
@@ -57,11 +60,6 @@ def _named(execution: str, names: list[str]) -> str:
             f"an execution {execution}", f"no such one; the newest is {near}", "try 'list'"
         )
     return execution if execution in found else found[0]
-
-
-def _was_trained(ledger: Ledger | None) -> bool:
-    """False for held-out tasks, excluded executions, and groups that are not whole or do not differ."""
-    return ledger is not None and ledger.trained + ledger.shared > 0
 
 
 def _headline(name: str, record: ExecutionRecord | None) -> str:

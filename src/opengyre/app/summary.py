@@ -1,15 +1,13 @@
 """What a run came to, as one JSON file: written from the store, so that it can be made again."""
 
 import json
-import os
-import platform
-import subprocess
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
-from opengyre import __version__
+from opengyre.app.machine import machine
+from opengyre.app.recorded import Recorded, books_of
 from opengyre.app.train import Outcome
 from opengyre.cluster.base import Move
 from opengyre.config.run import RunConfig
@@ -79,6 +77,7 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
         "retries": outcome.tally.retries,
         "forks": outcome.tally.forks,
         "ledger": ledger_of(store),
+        "account": account_of(store, config),
         "staleness": msgspec.to_builtins(outcome.staleness),
         "seconds": {phase: round(seconds, 1) for phase, seconds in outcome.seconds.items()},
         "machine": machine(),
@@ -86,16 +85,33 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
 
 
 def ledger_of(store: RunStore) -> dict[str, object]:
-    """The sum of all executions' ledgers."""
+    """The sum of the ledgers of all groups that were weighed."""
     total = ledger_total(store)
+    balanced = total.balanced and all(one.balanced for one in store.ledgers().values())
+    return in_words(total) | {"balanced": balanced}
+
+
+def account_of(store: RunStore, config: RunConfig) -> dict[str, object]:
+    """Every token that any call sampled, held-out and unfinished executions included."""
+    books = books_of(Recorded(store, config).ledgers())
+    roles = {role: in_words(part) for role, part in sorted(books.total.by_role.items())}
+    cut = {execution: ledger.cut for execution, _, ledger in books.executions if ledger.cut}
+    return in_words(books.total) | {
+        "balanced": books.total.balanced,
+        "by_role": roles,
+        "cut_by_execution": cut,
+    }
+
+
+def in_words(ledger: Ledger) -> dict[str, object]:
+    """The counts, without roles."""
     return {
-        "sampled": total.sampled,
-        "trained": total.trained,
-        "shared": total.shared,
-        "cut": total.cut,
-        "excluded": total.excluded,
-        "truncated": total.truncated,
-        "balanced": total.balanced and all(one.balanced for one in store.ledgers().values()),
+        "sampled": ledger.sampled,
+        "trained": ledger.trained,
+        "shared": ledger.shared,
+        "cut": ledger.cut,
+        "excluded": ledger.excluded,
+        "truncated": ledger.truncated,
     }
 
 
@@ -126,27 +142,3 @@ def switches_by_burst(store: RunStore) -> list[int]:
     at = [event.at for event in store.events("switch")]
     edges = [float("-inf"), *published]
     return [sum(low < t <= high for t in at) for low, high in zip(edges, published, strict=False)]
-
-
-def machine() -> dict[str, str | int]:
-    """What the figures were measured on."""
-
-    return {
-        "cpus": os.cpu_count() or 0,
-        "processor": platform.machine(),
-        "python": platform.python_version(),
-        "opengyre": __version__,
-        "commit": commit(),
-    }
-
-
-def commit() -> str:
-    """The checkout's commit, or "unknown" outside of one."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"

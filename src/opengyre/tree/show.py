@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 from opengyre.core.reasons import ForkReason, Role
 from opengyre.core.records import Call
+from opengyre.tree.ledger import Ledger
 from opengyre.tree.record import ExecutionTree, full_length, prompt_length
 from opengyre.tree.roles import trains
 from opengyre.tree.select import Selection
+
+TRAINED, SHARED, CUT = "trained", "shared", "cut by J_max"
+"""What can become of tokens, beside the reasons for which they are excluded or truncated."""
 
 
 @dataclass(frozen=True)
@@ -101,3 +105,11 @@ def _line(depth: int, branch: list[Call], selection: Selection | None) -> Branch
         cut_tokens=cut,
         truncated_tokens=beyond,
     )
+
+
+def fates_of(ledger: Ledger) -> dict[str, int]:
+    """Tokens by what became of them; only what there is."""
+    fates = {TRAINED: ledger.trained, SHARED: ledger.shared, CUT: ledger.cut}
+    fates |= {f"excluded: {reason}": n for reason, n in sorted(ledger.excluded.items())}
+    fates |= {f"truncated: {reason}": n for reason, n in sorted(ledger.truncated.items())}
+    return {fate: tokens for fate, tokens in fates.items() if tokens}

@@ -76,7 +76,7 @@ def run_folders(places: Sequence[Path]) -> list[Path]:
     """Each place is a run folder, or holds some. Raises UserError."""
     found: list[Path] = []
     for place in places:
-        inside = sorted(file.parent for file in place.glob("**/run.sqlite"))
+        inside = sorted({file.parent.resolve() for file in place.glob("**/run.sqlite")})
         if not inside:
             raise UserError(
                 f"a run folder at {place}", "no run.sqlite in it or below", "pass a run's folder"

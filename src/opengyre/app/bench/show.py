@@ -14,7 +14,7 @@ from opengyre.app.bench.ratios import PolicyResult
 from opengyre.app.bench.runs import PolicyRun
 from opengyre.app.bench.tree import TreeResult
 from opengyre.app.bench.workload import Workload
-from opengyre.app.summary import machine
+from opengyre.app.machine import machine
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 

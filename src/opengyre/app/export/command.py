@@ -28,7 +28,7 @@ def run_export(run: Path, out: Path, choice: Choice, tokenizer: Path | None) -> 
         )
     parts = []
     if "parquet" in choice.formats:
-        parts.append(f"{counts.rows} trajectories with {counts.tokens:,} trained tokens")
+        parts.append(f"{counts.rows} trajectories with {counts.tokens:,} target tokens")
     if "atif" in choice.formats:
         parts.append(f"{counts.documents} ATIF documents")
     console.print(

@@ -13,8 +13,8 @@ from pathlib import Path
 from opengyre.app.export.atif import Scene, document
 from opengyre.app.export.card import card
 from opengyre.app.export.rows import rows_of
+from opengyre.app.machine import commit
 from opengyre.app.recorded import Execution, Recorded, config_of, open_run
-from opengyre.app.summary import commit
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import Role, VerdictKind
 from opengyre.proxy.families.base import Family

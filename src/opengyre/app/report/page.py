@@ -7,9 +7,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 import plotly.io
 
+from opengyre.app.recorded import Books, Recorded, books_of, config_of
 from opengyre.app.report import figures
+from opengyre.app.report.cut import fates_figure, tables
 from opengyre.app.report.lanes import busy_share, lanes
-from opengyre.app.summary import ledger_total
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 from opengyre.store.run import RunStore
@@ -18,11 +19,12 @@ STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:1060px;margin:24px auto;padding:0 16px}"
     "table{border-collapse:collapse}td{padding:2px 18px 2px 0;vertical-align:top}"
     "td:first-child{color:#666}code{font-size:13px}"
+    ".books{font-size:13px}.books th{text-align:left;padding-right:14px}"
 )
 
 NO_SUMMARY = "<tr><td>The run has not ended yet.</td></tr>"
 
-HIDDEN_KEYS = ("heldout_curve", "training_pass_by_step", "role_switches_by_burst")
+HIDDEN_KEYS = ("heldout_curve", "training_pass_by_step", "role_switches_by_burst", "account")
 """Lists that the figures show better."""
 
 
@@ -31,15 +33,16 @@ def write_report(run: Path) -> Path:
     if not (run / "run.sqlite").is_file():
         raise UserError(f"a run folder at {run}", "no run.sqlite in it", "pass a run's folder")
     with RunStore(run / "run.sqlite") as store:
-        drawn = _figures(store)
+        books = books_of(Recorded(store, config_of(run, store)).ledgers())
+        drawn = _figures(store, books)
     summary = run / "summary.json"
     facts = json.loads(summary.read_text()) if summary.is_file() else {}
     page = run / "report.html"
-    page.write_text(_page(run.name, facts, drawn))
+    page.write_text(_page(run.name, facts, drawn, tables(books)))
     return page
 
 
-def _figures(store: RunStore) -> list[go.Figure]:
+def _figures(store: RunStore, books: Books) -> list[go.Figure]:
     steps, roles = store.steps(), store.events("role")
     levels, published = store.events("waterlevel"), store.events("published")
     evaluations = store.events("evaluation")
@@ -53,12 +56,13 @@ def _figures(store: RunStore) -> list[go.Figure]:
         figures.learning(steps, evaluations),
         cells,
         figures.waterlevel(levels, end),
-        figures.tokens(ledger_total(store), steps),
+        figures.tokens(books.total, steps),
+        fates_figure(books),
         figures.training_health(steps),
     ]
 
 
-def _page(name: str, facts: dict[str, object], drawn: list[go.Figure]) -> str:
+def _page(name: str, facts: dict[str, object], drawn: list[go.Figure], cut: str) -> str:
     parts = []
     for i, figure in enumerate(drawn):
         figure.update_layout(template="plotly_white", margin={"t": 60, "b": 50, "l": 60, "r": 20})
@@ -72,7 +76,7 @@ def _page(name: str, facts: dict[str, object], drawn: list[go.Figure]) -> str:
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
         f"<style>{STYLE}</style></head><body><h1>{title}</h1>{''.join(parts)}"
-        f"<h2>Summary</h2><table>{rows or NO_SUMMARY}</table></body></html>\n"
+        f"{cut}<h2>Summary</h2><table>{rows or NO_SUMMARY}</table></body></html>\n"
     )
 
 
