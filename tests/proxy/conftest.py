@@ -13,6 +13,7 @@ from opengyre.core.records import Call, GenerateRequest
 from opengyre.proxy.app import build_app
 from opengyre.proxy.executions import Executions
 from opengyre.proxy.fakes import Line, ScriptedGenerator
+from opengyre.proxy.families.base import Family
 from opengyre.proxy.families.qwen3 import Qwen3Family
 from opengyre.proxy.serving import Serving, serve
 from opengyre.proxy.session import Limits
@@ -55,11 +56,12 @@ async def start() -> AsyncIterator[Start]:
             context_tokens: int = 4000,
             max_body_bytes: int = 1 << 20,
             ping_s: float = 60.0,
+            family: Family = FAMILY,
         ) -> World:
             memory = MemoryRecorder()
-            executions = Executions(FAMILY)
+            executions = Executions(family)
             executions.open("e1", KEY, harness=harness, seed=7)
-            generator = ScriptedGenerator(FAMILY, script)
+            generator = ScriptedGenerator(family, script)
             limits = Limits(
                 context_tokens=context_tokens,
                 max_new_tokens=400,
@@ -70,7 +72,7 @@ async def start() -> AsyncIterator[Start]:
                 executions,
                 generator,
                 recorder or memory,
-                FAMILY,
+                family,
                 limits,
                 clock or WallClock(),
                 CountingIds(),

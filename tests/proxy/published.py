@@ -92,9 +92,6 @@ def deepseek_tokenizer() -> Tokenizer:
     saved = json.loads(read_member(DEEPSEEK_V3, "package/models/tokenizer.json"))
     for token in saved["added_tokens"]:
         token["content"] = THINK_IDS.get(token["id"], token["content"])
-    vocabulary = saved["model"]["vocab"]
-    for token in [text for text, number in vocabulary.items() if number in THINK_IDS]:
-        vocabulary[THINK_IDS[vocabulary.pop(token)]] = saved["model"]["vocab"].get(token, 0)
     return Tokenizer.from_buffer(json.dumps(saved).encode())
 
 

@@ -15,7 +15,7 @@ from opengyre.proxy.families.base import ParsedCall, Reply
 from opengyre.proxy.families.calls import find_calls, properties, skip_space, split_calls
 from opengyre.proxy.families.chatml import schema
 from opengyre.proxy.families.reasoning import split_thinking
-from opengyre.proxy.families.values import PlainValues
+from opengyre.proxy.families.values import Ends, PlainValues
 from opengyre.proxy.families.vocabulary import Vocabulary
 from opengyre.proxy.messages import Json, Tool, ToolCall, Turn
 
@@ -24,12 +24,9 @@ SYSTEM, USER, ASSISTANT, OBSERVATION = "<|system|>", "<|user|>", "<|assistant|>"
 END_OF_TEXT = "<|endoftext|>"
 CONTROLS = ("[gMASK]", "<sop>", SYSTEM, USER, ASSISTANT, OBSERVATION, END_OF_TEXT)
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-CLOSING = re.compile(r"</arg_value>\s*(?:<arg_key>|</tool_call>)")
-NAME = re.compile(r"\s*([^<\s][^<\n]*?)\s*(?=<arg_key>|</tool_call>)")
-ARGUMENT = re.compile(
-    r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>(?=\s*(?:<arg_key>|</tool_call>))",
-    re.DOTALL,
-)
+CLOSING = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>))")
+NAME = re.compile(r"\s*([^<\s][^<\n]*)\s*(?=<arg_key>|</tool_call>)")
+ARGUMENT = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>")
 VALUES = PlainValues(CLOSING, CONTROLS)
 TOOLS_BEFORE = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
@@ -85,7 +82,8 @@ class GlmFamily(Vocabulary):
     def parse(self, ids: Sequence[int], tools: Sequence[Tool] = ()) -> Reply:
         whole = self.decode(ids[:-1] if ids and ids[-1] in self.stop_ids else ids)
         thinking, rest, closed = split_thinking(whole)
-        found = find_calls(rest, OPEN, lambda text, position: read_call(text, position, tools))
+        ends = Ends(CLOSING, rest)
+        found = find_calls(rest, OPEN, lambda text, start: read_call(text, start, tools, ends))
         text, calls, tail = split_calls(rest.removeprefix("\n") if not found else rest, found)
         clean = not any(mark in whole for mark in CONTROLS)
         return Reply(
@@ -108,21 +106,23 @@ def call_text(call: ToolCall, tools: Sequence[Tool]) -> str:
     return f"{OPEN}{call.name}\n{written}{CLOSE}"
 
 
-def read_call(text: str, position: int, tools: Sequence[Tool]) -> tuple[int, ParsedCall] | None:
+def read_call(
+    text: str, position: int, tools: Sequence[Tool], ends: Ends
+) -> tuple[int, ParsedCall] | None:
     """(where it ends, the call that begins here), or None."""
-    name = NAME.match(text, position)
-    if name is None:
+    named = NAME.match(text, position)
+    if named is None:
         return None
-    position = name.end()
-    schemas = properties(tools, name.group(1))
+    name, position = named.group(1).strip(), named.end()
+    schemas = properties(tools, name)
     arguments: dict[str, Json] = {}
     while (found := ARGUMENT.match(text, position)) is not None:
-        key = found.group(1).strip()
-        if key in arguments:
+        key, closed = found.group(1).strip(), ends.after(found.end())
+        if key in arguments or closed is None:
             return None
-        arguments[key] = VALUES.read(found.group(2), schemas.get(key))
-        position = found.end()
+        arguments[key] = VALUES.read(text[found.end() : closed], schemas.get(key))
+        position = closed + len("</arg_value>")
     end = skip_space(text, position)
     if not text.startswith(CLOSE, end):
         return None
-    return end + len(CLOSE), ParsedCall(name.group(1), arguments)
+    return end + len(CLOSE), ParsedCall(name, arguments)

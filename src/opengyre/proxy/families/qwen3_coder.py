@@ -14,15 +14,13 @@ from tokenizers import Tokenizer
 from opengyre.proxy.families.base import ParsedCall, Reply
 from opengyre.proxy.families.calls import find_calls, properties, skip_space, split_calls
 from opengyre.proxy.families.chatml import CONTROLS, ChatMarkup, is_clean, system_chunk
-from opengyre.proxy.families.values import PlainValues
+from opengyre.proxy.families.values import Ends, PlainValues
 from opengyre.proxy.messages import Json, Tool, ToolCall, Turn
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-CLOSING = re.compile(r"</parameter>\s*(?:<parameter=|</function>)")
+CLOSING = re.compile(r"</parameter>(?=\s*(?:<parameter=|</function>))")
 FUNCTION = re.compile(r"\s*<function=([^>\n]+)>")
-PARAMETER = re.compile(
-    r"\s*<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|</function>))", re.DOTALL
-)
+PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>")
 END = re.compile(r"\s*</function>\s*</tool_call>")
 VALUES = PlainValues(CLOSING, CONTROLS, python_names=True)
 DEFAULT_SYSTEM = (
@@ -70,7 +68,8 @@ class Qwen3CoderFamily(ChatMarkup):
 
     def parse(self, ids: Sequence[int], tools: Sequence[Tool] = ()) -> Reply:
         whole = self._answer(ids)
-        found = find_calls(whole, OPEN, lambda text, position: read_call(text, position, tools))
+        ends = Ends(CLOSING, whole)
+        found = find_calls(whole, OPEN, lambda text, start: read_call(text, start, tools, ends))
         text, calls, tail = split_calls(whole, found)
         return Reply(
             text=text,
@@ -91,7 +90,9 @@ def call_text(call: ToolCall, tools: Sequence[Tool]) -> str:
     return f"{OPEN}\n<function={call.name}>\n{written}</function>\n{CLOSE}"
 
 
-def read_call(text: str, position: int, tools: Sequence[Tool]) -> tuple[int, ParsedCall] | None:
+def read_call(
+    text: str, position: int, tools: Sequence[Tool], ends: Ends
+) -> tuple[int, ParsedCall] | None:
     """(where it ends, the call that begins here), or None."""
     function = FUNCTION.match(text, position)
     if function is None:
@@ -100,11 +101,12 @@ def read_call(text: str, position: int, tools: Sequence[Tool]) -> tuple[int, Par
     schemas = properties(tools, name)
     arguments: dict[str, Json] = {}
     while (found := PARAMETER.match(text, position)) is not None:
-        key, value = found.group(1), found.group(2)
-        if key in arguments:
+        key, closed = found.group(1), ends.after(found.end())
+        if key in arguments or closed is None:
             return None
+        value = text[found.end() : closed].removeprefix("\n").removesuffix("\n")
         arguments[key] = VALUES.read(value, schemas.get(key))
-        position = found.end()
+        position = closed + len("</parameter>")
     end = END.match(text, skip_space(text, position))
     return (end.end(), ParsedCall(name, arguments)) if end else None
 

@@ -6,6 +6,7 @@ schema, for every value. A string is written as it is. Only where it would read 
 written as JSON with its "<" escaped, and text is read that way only if it had to be written so.
 """
 
+import bisect
 import json
 import re
 from collections.abc import Sequence
@@ -18,6 +19,18 @@ ANY = frozenset({"string", "integer", "number", "boolean", "null", "object", "ar
 """What a value without a schema may be."""
 NAMED = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 """Models write both; templates differ in which."""
+
+
+class Ends:
+    """Where values can end in a text; found once, since a policy may repeat itself for pages."""
+
+    def __init__(self, closing: re.Pattern[str], text: str) -> None:
+        self._places = [match.start() for match in closing.finditer(text)]
+
+    def after(self, position: int) -> int | None:
+        """The first from here on."""
+        index = bisect.bisect_left(self._places, position)
+        return self._places[index] if index < len(self._places) else None
 
 
 @dataclass(frozen=True, slots=True)
