@@ -145,6 +145,20 @@ def test_a_compaction_and_what_follows_it() -> None:
     assert FAMILY.decode(after.prompt_ids).count("pwd") == 1
 
 
+def test_a_call_that_was_given_words_nobody_said_is_context_and_no_answer() -> None:
+    """As Qwen Code's after a compaction; and where a part and its continuation became one."""
+    scene = Scene()
+    one = scene.answer(scene.plan(ASK), tool_call("ls"))
+    fabricated = replace(one, text="Got it. Thanks for the additional context!")
+    opening = Message("user", "All is well.\n\nResume the prior task using the summary above. Go on.")
+    after = scene.plan(opening, fabricated, result(one))
+    assert after.fork is ForkReason.COMPACTION
+    assert "additional context!\n<tool_call>" in FAMILY.decode(after.prompt_ids)
+    merged = scene.plan(ASK, fabricated, result(one))
+    assert merged.fork is ForkReason.HISTORY_EDITED
+    assert FAMILY.decode(merged.suffix_ids).count("<tool_call>") == 1
+
+
 def test_a_summary_is_recognised_by_its_own_text() -> None:
     scene = Scene()
     scene.answer(scene.plan(ASK), "One.")

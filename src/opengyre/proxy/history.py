@@ -30,8 +30,9 @@ AFTER_COMPACTION = (
     "This session is being continued from a previous conversation",
     "Another language model started",
     "What did we do so far?",
+    "Resume the prior task using the summary above",
 )
-"""How Claude Code, Codex and OpenCode open a history that they have just compacted."""
+"""What Claude Code, Codex, OpenCode and Qwen Code say in a history that they have just compacted."""
 LONG_SUMMARY = 40
 """Characters from which a summary found in a request is no accident."""
 REPLY = -1
