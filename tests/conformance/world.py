@@ -3,7 +3,8 @@
 Invariant: what a scenario asserts comes from the store's file and from the engine's side.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 from starlette.types import Receive, Scope, Send
@@ -89,6 +90,19 @@ class World:
         await self.serving.stop()
         self.store.close()
         await self.start(port)
+
+    async def through_a_restart(
+        self, running: Coroutine[None, None, HarnessOutcome]
+    ) -> HarnessOutcome:
+        """The proxy restarts while the program waits for the answer with a hold_after."""
+        program = asyncio.ensure_future(running)
+        held = asyncio.ensure_future(self.held())
+        await asyncio.wait([program, held], return_when=asyncio.FIRST_COMPLETED)
+        if not program.done():
+            await self.restart()
+            self.cells.go_on()
+        held.cancel()
+        return await program
 
     @property
     def socket(self) -> Path:
