@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opengyre.core.reasons import Role
-from opengyre.tree.roles import PRIORITY, CallMarks, classify, trains
+from opengyre.tree.roles import PRIORITY, TABLES, CallMarks, classify, trains
 
 SUMMARY = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."
 AGENT = {"x-claude-code-session-id": "s", "x-claude-code-agent-id": "a"}
@@ -85,3 +87,44 @@ def test_a_harness_without_a_table_is_unknown_and_the_choices_are_named() -> Non
 def test_auxiliary_and_unknown_never_train() -> None:
     assert set(Role) - set(PRIORITY) == {Role.AUXILIARY, Role.UNKNOWN}
     assert [trains(role) for role in PRIORITY] == [True] * 4
+
+
+@pytest.mark.parametrize("harness", sorted(TABLES))
+def test_the_reason_names_the_table_and_its_version(harness: str) -> None:
+    _, why = classify(harness, CallMarks(system="Anything.", tool_names=TOOLS))
+    assert why.startswith(f"{harness} table {TABLES[harness].version}: ")
+
+
+@pytest.mark.parametrize("harness", ["codex", "no such program"])
+def test_unknown_is_main_only_where_that_is_asked_for(harness: str) -> None:
+    role, why = classify(harness, CallMarks())
+    assert role is Role.UNKNOWN
+    taken, told = classify(harness, CallMarks(), unknown_as_main=True)
+    assert taken is Role.MAIN
+    assert told.startswith(why)
+    assert "train_unknown" in told
+
+
+@given(
+    st.sampled_from(sorted(TABLES)),
+    st.builds(
+        CallMarks,
+        headers=st.dictionaries(
+            st.sampled_from(
+                ["x-claude-code-agent-id", "x-codex-parent-thread-id", "x-parent-session-id"]
+            ),
+            st.just("a"),
+        ),
+        system=st.sampled_from(["", "You are Qwen Code", "You are a title generator", "Other."]),
+        last_user_text=st.sampled_from(["", SUMMARY, COMPACT, "Go on."]),
+        tool_names=st.lists(st.sampled_from(TOOLS), unique=True),
+        server_tools=st.sampled_from([[], ["web_search"]]),
+        output_format=st.sampled_from([None, "json_schema"]),
+        earlier=st.sampled_from([None, *Role]),
+    ),
+)
+def test_taking_unknown_for_main_changes_nothing_else(harness: str, marks: CallMarks) -> None:
+    found, why = classify(harness, marks)
+    assert why
+    if found is not Role.UNKNOWN:
+        assert classify(harness, marks, unknown_as_main=True) == (found, why)

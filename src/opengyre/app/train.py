@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +37,7 @@ from opengyre.scheduler.staleness import StalenessSummary
 from opengyre.store.run import RunStore
 from opengyre.tasks.base import Task
 from opengyre.tasks.sampler import TaskCycle
+from opengyre.tree.roles import classify
 
 T = TypeVar("T")
 
@@ -109,7 +111,16 @@ async def open_site(
         max_body_bytes=config.proxy.max_body_mb * 1024 * 1024,
     )
     with RunStore(paths.store) as store:
-        app = build_app(executions, cluster, store, family, limits, world.clock, world.ids)
+        app = build_app(
+            executions,
+            cluster,
+            store,
+            family,
+            limits,
+            world.clock,
+            world.ids,
+            classify=partial(classify, unknown_as_main=config.harness.train_unknown),
+        )
         serving = await serve(app, socket_path=paths.socket, port=config.proxy.port)
         try:
             await cluster.start(start.checkpoint)

@@ -84,6 +84,8 @@ class HarnessSection(Section):
     """Outer limit of an execution, set-up and evaluation included; past it, it is dropped."""
     attempts: int = Field(2, ge=1)
     """Tries of an execution that fails through no fault of the agent."""
+    train_unknown: bool = False
+    """Train calls whose part in the execution no rule knows as if they were the agent's own."""
 
 
 class SandboxSection(Section):
