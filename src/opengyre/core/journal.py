@@ -50,6 +50,8 @@ class Trace(Struct, frozen=True, kw_only=True):
     """Generations of the execution that were begun before: makes the seed."""
     digest: bytes
     """Of the request; equal for its retries."""
+    session: str
+    """That the request named; may be empty."""
     after_call: str | None
     after_place: int
     """The node of the history that the prompt goes on from, by its name."""

@@ -35,8 +35,8 @@ from opengyre.tree.roles import classify as classify_by_marks
 NOBODY = 499
 """The client left before its request was read; nobody sees this."""
 
-SHORT = 32 * 1024
-"""Bytes that are read and encoded in the event loop: about 8,000 tokens, tens of milliseconds."""
+SHORT = 16 * 1024
+"""Bytes that are read and encoded in the event loop: about 4,000 tokens, some twenty milliseconds."""
 
 MODELS = ("policy",)
 """The one model; any other name is served as well."""
@@ -119,7 +119,8 @@ class Edge:
             try:
                 door = self._door(request)
                 reading = await self._read(dialect, door, request)
-                counted = self._sessions.count(door, reading.asked)
+                async with self._sessions.turns.one():
+                    counted = self._sessions.count(door, reading.asked)
             except Refusal as refusal:
                 return self._refuse(dialect, request, refusal)
             except ClientDisconnect:
@@ -164,6 +165,10 @@ class Edge:
 
     async def _answer(self, dialect: Dialect, door: Door, request: Request) -> ASGIApp:
         reading = await self._read(dialect, door, request)
+        async with self._sessions.turns.one():
+            return self._begin(dialect, door, request, reading)
+
+    def _begin(self, dialect: Dialect, door: Door, request: Request, reading: Reading) -> Delivery:
         origin = Origin(
             dialect=dialect.name,
             tool_prefix=dialect.tool_prefix,
@@ -183,24 +188,23 @@ class Edge:
             ping_s=self._sessions.limits.ping_s,
             request_id=self._ids.new("req"),
             delivered=lambda: self._sessions.delivered(door, job),
+            failed=lambda error: self._sessions.fault(door, error),
         )
 
     async def _read(self, dialect: Dialect, door: Door, request: Request) -> Reading:
         """The request; what takes long to read or to encode is done beside the event loop."""
         body = await read_body(request, self._sessions.limits.max_body_bytes)
-        found = door.reader.lines.find(body)
         headers = _headers(request)
-
-        def read() -> Reading:
-            return door.reader.read(dialect, body, headers, found)
+        async with self._sessions.turns.one():
+            found = door.reader.lines.find(body)
+            if len(body) - (found.cut.end if found else 0) <= SHORT:
+                return door.reader.read(dialect, body, headers, found)
 
         def read_and_encode() -> Reading:
-            reading = read()
+            reading = door.reader.read(dialect, body, headers, found)
             door.history.look_ahead(reading.asked.conversation)
             return reading
 
-        if len(body) - (found.cut.end if found else 0) <= SHORT:
-            return read()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._beside, read_and_encode)
 

@@ -14,7 +14,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from opengyre.core.protocols import Clock
-from opengyre.proxy.answers import Asked, Job
+from opengyre.proxy.answers import Answer, Asked, Job
 from opengyre.proxy.dialects.base import Dialect
 from opengyre.proxy.headers import Headers, answer_headers, refusal_headers
 from opengyre.proxy.messages import Json
@@ -36,6 +36,8 @@ class Delivery:
     ping_s: float
     request_id: str
     delivered: Callable[[], None]
+    failed: Callable[[Exception], Refusal]
+    """Told when an answer could not be put into words; what to tell the client instead."""
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.ensure_future(_disconnected(receive))
@@ -54,14 +56,26 @@ class Delivery:
         if gone.done() or not task.done():
             return False
         error = CLOSED if task.cancelled() else task.exception()
+        content = b""
+        if error is None:
+            try:
+                content = self._content(task.result())
+            except Exception as fault:  # noqa: BLE001 — ours: counted and answered, never silent
+                error = self.failed(fault)
         if error is not None:
             return await self._failed(send, error, opened=opened)
-        if self.asked.stream:
-            await self._stream(send, opened=opened)
-        else:
-            body = self.dialect.whole(self.asked, task.result())
-            await send_json(send, 200, self._headers(), body)
+        if not self.asked.stream:
+            await _send_json(send, 200, self._headers(), content)
+            return True
+        if not opened:
+            await self._open(send)
+        await send({"type": "http.response.body", "body": content})
         return True
+
+    def _content(self, answer: Answer) -> bytes:
+        if self.asked.stream:
+            return b"".join(self.dialect.events(self.asked, answer))
+        return msgspec.json.encode(self.dialect.whole(self.asked, answer))
 
     async def _wait(self, send: Send, gone: "asyncio.Future[None]") -> bool:
         """Until the job is over or the client gone; whether a stream was begun meanwhile."""
@@ -81,12 +95,6 @@ class Delivery:
     async def _open(self, send: Send) -> None:
         await _start(send, 200, {**STREAM, **self._headers()})
         await _part(send, self.dialect.opening(self.asked, self.job))
-
-    async def _stream(self, send: Send, *, opened: bool) -> None:
-        if not opened:
-            await self._open(send)
-        content = b"".join(self.dialect.events(self.asked, self.job.task.result()))
-        await send({"type": "http.response.body", "body": content})
 
     async def _failed(self, send: Send, error: BaseException, *, opened: bool) -> bool:
         if not isinstance(error, Refusal):
@@ -109,7 +117,10 @@ async def send_refusal(send: Send, dialect: Dialect, request_id: str, refusal: R
 
 async def send_json(send: Send, status: int, headers: Headers, body: Json) -> None:
     """A whole JSON response."""
-    content = msgspec.json.encode(body)
+    await _send_json(send, status, headers, msgspec.json.encode(body))
+
+
+async def _send_json(send: Send, status: int, headers: Headers, content: bytes) -> None:
     await _start(send, status, {**JSON, "content-length": str(len(content)), **headers})
     await send({"type": "http.response.body", "body": content})
 

@@ -25,6 +25,9 @@ from opengyre.proxy.history import History, Node, Plan
 from opengyre.proxy.reading import Reader
 from opengyre.proxy.refusals import BUSY_RETRY_AFTER_S, Kind, Refusal
 
+SUMMARIES = frozenset({Role.MAIN_SUMMARY, Role.SUB_AGENT_SUMMARY})
+"""Roles of compactions."""
+
 
 class DoorReport(Struct, frozen=True, kw_only=True):
     """What one execution's calls came to. Made by proxy; read by app and harness."""
@@ -134,6 +137,11 @@ class Door:
     """Calls that another process began; they wait for somebody to serve them."""
     unread: list[tuple[bytes, Answer]] = field(default_factory=list)
     """Answers that another process made and could not deliver, by the digest of their request."""
+
+    def began(self, session: str, role: Role) -> None:
+        """A call of this session begins; empty for a program that names none."""
+        if session and role not in SUMMARIES:
+            self.roles[session] = role
 
     def role_of(self, names: Iterable[str]) -> Role | None:
         """Of the earlier call that has the first known of these names."""

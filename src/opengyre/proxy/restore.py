@@ -106,9 +106,12 @@ class Restored:
 
     def _count(self, found: OpenDoor) -> None:
         door, tallies = self._door, found.tallies
-        traces = [recorded.trace for recorded in found.calls]
-        traces += [unfinished.begun.trace for unfinished in found.unfinished]
-        door.started = max([tallies.started, *(trace.number + 1 for trace in traces)])
+        traces = [(recorded.trace, recorded.call.role) for recorded in found.calls]
+        traces += [(one.begun.trace, one.begun.role) for one in found.unfinished]
+        for trace, role in sorted(traces, key=lambda pair: pair[0].number):
+            door.began(trace.session, role)
+            door.started = trace.number + 1
+        door.started = max(tallies.started, door.started)
         told = [recorded for recorded in found.calls if recorded.told is not None]
         counts = door.counts
         counts.complete_replies = sum(recorded.delivered for recorded in told)

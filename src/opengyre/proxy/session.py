@@ -15,17 +15,17 @@ from opengyre.core.protocols import Clock, Generator, IdSource, Recorder
 from opengyre.core.reasons import FinishReason, Role
 from opengyre.core.records import Call, GenerateRequest, Sampling
 from opengyre.proxy.answers import Answer, Asked, Job, Spoken
-from opengyre.proxy.executions import Door, Executions, restarting
+from opengyre.proxy.executions import SUMMARIES, Door, Executions, restarting
 from opengyre.proxy.families.base import Family, Reply
 from opengyre.proxy.keeping import Keeper
 from opengyre.proxy.messages import Message, Tool, ToolCall
 from opengyre.proxy.refusals import Kind, Refusal, context_full, too_many_calls
+from opengyre.proxy.turns import Turns
 from opengyre.proxy.work import Work, taken_over
 from opengyre.tree.roles import CallMarks
 
 log = logging.getLogger(__name__)
 
-SUMMARIES = frozenset({Role.MAIN_SUMMARY, Role.SUB_AGENT_SUMMARY})
 NOTHING = Spoken(
     Message("assistant"), stopped=False, faithful=True, malformed_calls=0, summary=False
 )
@@ -80,6 +80,7 @@ class Sessions:
         self._family, self.limits = family, limits
         self.clock, self._ids = clock, ids
         self._classify = classify
+        self.turns = Turns(clock)
 
     def take_over(self, executions: Executions) -> None:
         """Go on with what another process left: its unread answers, its unfinished calls."""
@@ -119,6 +120,12 @@ class Sessions:
         self._keeper.delivered(door, job.call_id)
         if failed_before:
             door.counted()
+
+    def fault(self, door: Door, error: Exception) -> Refusal:
+        """Count an error of ours that no call's record shows; returns what to tell of it."""
+        door.counts.failed()
+        door.counted()
+        return error if isinstance(error, Refusal) else failure(error)
 
     def _begin(self, work: Work, *, begun_before: bool = False) -> Job:
         door = work.door
@@ -186,6 +193,7 @@ class Sessions:
             digest=origin.digest,
             dialect=origin.dialect,
             tool_prefix=origin.tool_prefix,
+            session=origin.headers.get(SESSION, ""),
             role=role,
             role_why=why,
             request=request,
@@ -196,9 +204,7 @@ class Sessions:
         """A compaction may bear no mark but what it shares with earlier calls."""
         earlier = door.role_of(kin(asked, headers))
         role, why = self._classify(door.harness, marks(asked, headers, earlier))
-        session = headers.get(SESSION)
-        if session is not None and role not in SUMMARIES:
-            door.roles[session] = role
+        door.began(headers.get(SESSION, ""), role)
         return role, why
 
     async def _work(self, work: Work, job: Job) -> Answer:
@@ -223,11 +229,9 @@ class Sessions:
 
     def _failed(self, work: Work, error: Exception) -> Refusal:
         """Count it; whoever waits gets a refusal, whatever went wrong."""
-        work.door.counts.failed()
-        work.door.counted()
         if not work.recorded:
             self._keeper.dropped(work)
-        return error if isinstance(error, Refusal) else failure(error)
+        return self.fault(work.door, error)
 
     async def _abort(self, work: Work) -> None:
         """The harness gave up: what there is of the answer is recorded all the same."""
@@ -263,15 +267,17 @@ class Sessions:
         """
         door = work.door
         async with door.recording:
-            call = work.call(self.clock.now())
-            spoken = error = None
-            if call.finish is not FinishReason.ABORT:
-                try:
-                    spoken = self._speak(call, tools, work.tool_prefix)
-                except Exception as found:  # noqa: BLE001 — raised below, after the record
-                    error = found
+            async with self.turns.one():
+                call = work.call(self.clock.now())
+                spoken = error = None
+                if call.finish is not FinishReason.ABORT:
+                    try:
+                        spoken = self._speak(call, tools, work.tool_prefix)
+                    except Exception as found:  # noqa: BLE001 — raised below, after the record
+                        error = found
             await self._keeper.record(work, call, spoken)
-            door.learn(work.plan, call, spoken)
+            async with self.turns.one():
+                door.learn(work.plan, call, spoken)
         if error is not None:
             raise error
         return Answer.of(call, spoken or NOTHING)
@@ -300,9 +306,7 @@ def kin(asked: Asked, headers: dict[str, str]) -> Iterator[str]:
     """Names that this request shares with earlier calls, the surest first."""
     if SESSION in headers:
         yield headers[SESSION]
-    for message in reversed(asked.conversation.messages):
-        for call in message.calls:
-            yield call.call_id
+    yield from asked.conversation.call_ids()
 
 
 def marks(asked: Asked, headers: dict[str, str], earlier: Role | None) -> CallMarks:

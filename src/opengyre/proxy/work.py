@@ -73,6 +73,8 @@ class Work:
     dialect: str
     tool_prefix: str
     """How its tool calls' ids start."""
+    session: str
+    """That the request named; may be empty."""
     role: Role
     role_why: str
     request: GenerateRequest
@@ -158,6 +160,7 @@ class Work:
         return Trace(
             number=self.number,
             digest=self.digest,
+            session=self.session,
             after_call=self.plan.node.call_id,
             after_place=self.plan.node.place,
             turns=[TurnRecord(step.key, step.thinking, step.length) for step in self.plan.steps],
@@ -198,6 +201,7 @@ def taken_over(door: Door, unfinished: UnfinishedCall, plan: Plan) -> Work:
         digest=begun.trace.digest,
         dialect=begun.dialect,
         tool_prefix=begun.tool_prefix,
+        session=begun.trace.session,
         role=begun.role,
         role_why=begun.role_why,
         request=request,
