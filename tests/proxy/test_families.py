@@ -40,7 +40,7 @@ def same(value: Json) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(conversation=conversations())
 def test_chunk_by_chunk_is_the_whole(name: str, conversation: Conversation) -> None:
     family = SMALL[name]
@@ -53,7 +53,7 @@ def test_chunk_by_chunk_is_the_whole(name: str, conversation: Conversation) -> N
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(answer=answers())
 def test_an_answer_that_is_written_reads_as_itself(name: str, answer: Message) -> None:
     family = SMALL[name]
@@ -70,7 +70,7 @@ def test_an_answer_that_is_written_reads_as_itself(name: str, answer: Message) -
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_turn_by_turn_is_the_canonical_rendering_and_forks_have_reasons(
     name: str, data: st.DataObject
