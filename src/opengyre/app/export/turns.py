@@ -30,8 +30,8 @@ def turns_of(text: str, *, asks: bool) -> list[Written]:
     """The turns in a rendered suffix. asks: it ends with the opening of the answer to come."""
     found = list(OPENING.finditer(text))
     pieces = [("user", text[: found[0].start()] if found else text)]
-    for mark, following in zip(found, [*found[1:], None], strict=True):
-        end = following.start() if following else len(text)
+    bounds = [*(mark.start() for mark in found), len(text)]
+    for mark, end in zip(found, bounds[1:], strict=True):
         pieces.append((mark.group(1) or mark.group(2), text[mark.end() : end]))
     if asks and found and pieces[-1][0] == "assistant":
         pieces.pop()
