@@ -1,6 +1,5 @@
 """Families against the chat templates and tokenizers that their models were published with."""
 
-import json
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,7 @@ def conversations(draw: st.DrawFn, family: str) -> Conversation:
     return Conversation(draw(strategies.texts), tools, tuple(messages))
 
 
-def as_template_input(conversation: Conversation, *, arguments_as_text: bool) -> dict[str, Any]:
-    def written(call: ToolCall) -> Any:
-        return (
-            json.dumps(call.arguments, ensure_ascii=False) if arguments_as_text else call.arguments
-        )
-
+def as_template_input(conversation: Conversation) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     if conversation.system:
         messages.append({"role": "system", "content": conversation.system})
@@ -85,7 +79,7 @@ def as_template_input(conversation: Conversation, *, arguments_as_text: bool) ->
         shown: dict[str, Any] = {"role": message.role, "content": message.text}
         if message.calls:
             shown["tool_calls"] = [
-                {"type": "function", "function": {"name": c.name, "arguments": written(c)}}
+                {"type": "function", "function": {"name": c.name, "arguments": c.arguments}}
                 for c in message.calls
             ]
         if message.thinking:
@@ -107,7 +101,7 @@ def as_template_input(conversation: Conversation, *, arguments_as_text: bool) ->
 def test_the_rendering_is_the_published_templates(name: str, data: st.DataObject) -> None:
     family = SMALL[name]
     conversation = data.draw(conversations(name))
-    given_to = as_template_input(conversation, arguments_as_text=name == "deepseek-v3.1")
+    given_to = as_template_input(conversation)
     if name == "qwen3-coder":
         given_to["tools"] = given_to["tools"] or []
     bos = "<｜begin▁of▁sentence｜>" if name == "deepseek-v3.1" else ""
