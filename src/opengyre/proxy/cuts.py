@@ -46,6 +46,7 @@ class Cut:
     chain: bytes
     """Stands for all items up to here, as JSON values."""
     last_user_text: str
+    last_call_ids: tuple[str, ...]
 
     def may_end(self, body: bytes) -> bool:
         """Whether it is worth a digest: the same tail, and another item behind it."""

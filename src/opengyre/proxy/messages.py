@@ -8,7 +8,7 @@ count). Keys are for matching only: what is rendered is the message as it came.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -62,6 +62,11 @@ class Past(Protocol):
         """Of the last user message among them; empty without one."""
         ...
 
+    @property
+    def last_call_ids(self) -> Sequence[str]:
+        """Of the last message among them that has tool calls."""
+        ...
+
     def whole(self) -> "Conversation":
         """The conversation with everything read, and no past."""
         ...
@@ -87,6 +92,13 @@ class Conversation:
             if message.role == "user":
                 return message.text
         return self.past.last_user_text if self.past else ""
+
+    def call_ids(self) -> Iterator[str]:
+        """Ids of tool calls, the newest message's first; of a past, those of its last ones."""
+        for message in reversed(self.messages):
+            yield from (call.call_id for call in message.calls)
+        if self.past:
+            yield from self.past.last_call_ids
 
 
 def group_turns(messages: Sequence[Message]) -> list[Turn]:

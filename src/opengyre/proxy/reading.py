@@ -30,6 +30,7 @@ class ReadBefore:
 
     keys: Sequence[tuple[bytes, str]]
     last_user_text: str
+    last_call_ids: Sequence[str]
     read: Callable[[], Conversation] | None
 
     def whole(self) -> Conversation:
@@ -102,6 +103,7 @@ class Reader:
             past = ReadBefore(
                 found.cut.all_keys(),
                 found.cut.last_user_text,
+                found.cut.last_call_ids,
                 lambda: dialect.parse(decode(body)).conversation,
             )
             asked = replace(asked, conversation=replace(asked.conversation, past=past))
@@ -156,6 +158,7 @@ def _cuts(part: Part) -> Iterator[Cut]:
             keys=tuple((turn_digest(one), one[0].thinking) for one in turns[done:turn]),
             chain=part.chains[item - part.known],
             last_user_text=_last_user_text(turns[done:turn], cut),
+            last_call_ids=_last_call_ids(turns[done:turn], cut),
         )
         yield cut
         done, hashed = turn, end
@@ -188,6 +191,13 @@ def _run_starts(answers: list[bool]) -> list[int]:
 def _last_user_text(turns: list[Turn], before: Cut | None) -> str:
     texts = [turn[0].text for turn in turns if turn[0].role == "user"]
     return texts[-1] if texts else before.last_user_text if before else ""
+
+
+def _last_call_ids(turns: list[Turn], before: Cut | None) -> tuple[str, ...]:
+    calling = [turn[0].calls for turn in turns if turn[0].calls]
+    if calling:
+        return tuple(call.call_id for call in calling[-1])
+    return before.last_call_ids if before else ()
 
 
 def _chained(chain: bytes, item: Json) -> bytes:

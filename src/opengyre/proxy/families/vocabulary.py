@@ -10,6 +10,9 @@ from tokenizers import Tokenizer
 
 from opengyre.core.errors import UserError
 
+LONG = 4096
+"""Characters from which a text is encoded as a batch of one: that lets other threads run meanwhile."""
+
 
 class Vocabulary:
     """Wraps the tokenizer of a model's folder."""
@@ -19,6 +22,8 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Token ids; special tokens in text become themselves."""
+        if len(text) > LONG:
+            return list(self._tokenizer.encode_batch([text], add_special_tokens=False)[0].ids)
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
