@@ -56,6 +56,7 @@ async def start() -> AsyncIterator[Start]:
             context_tokens: int = 4000,
             max_body_bytes: int = 1 << 20,
             ping_s: float = 60.0,
+            max_live_calls: int = 256,
             family: Family = FAMILY,
         ) -> World:
             memory = MemoryRecorder()
@@ -67,6 +68,7 @@ async def start() -> AsyncIterator[Start]:
                 max_new_tokens=400,
                 max_body_bytes=max_body_bytes,
                 ping_s=ping_s,
+                max_live_calls=max_live_calls,
             )
             app = build_app(
                 executions,

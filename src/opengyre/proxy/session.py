@@ -20,6 +20,7 @@ from opengyre.proxy.families.base import Family, Reply
 from opengyre.proxy.keeping import Keeper
 from opengyre.proxy.messages import Message, Tool, ToolCall
 from opengyre.proxy.refusals import Kind, Refusal, context_full, too_many_calls
+from opengyre.proxy.thinking import thinking_tokens
 from opengyre.proxy.turns import Turns
 from opengyre.proxy.work import Work, taken_over
 from opengyre.tree.roles import CallMarks
@@ -290,6 +291,7 @@ class Sessions:
             faithful=reply.faithful,
             malformed_calls=reply.malformed_calls,
             summary=call.role in SUMMARIES,
+            thinking_tokens=thinking_tokens(self._family.decode, call.output_ids, reply.thinking),
         )
 
     def _message(self, reply: Reply, prefix: str) -> Message:

@@ -113,7 +113,7 @@ def output_items(asked: Asked, answer: Answer) -> list[dict[str, Json]]:
 def _items(asked: Asked, message: Message, call_id: str) -> Iterator[dict[str, Json]]:
     if message.thinking:
         yield _reasoning(message.thinking, f"rs_{call_id}", sealed=asked.sealed_thinking)
-    if message.text:
+    if message.text or not (message.thinking or message.calls):
         part: Json = {
             "type": "output_text",
             "text": message.text,
