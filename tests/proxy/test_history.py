@@ -159,6 +159,16 @@ def test_a_call_that_was_given_words_nobody_said_is_context_and_no_answer() -> N
     assert FAMILY.decode(merged.suffix_ids).count("<tool_call>") == 1
 
 
+def test_a_sub_agent_that_shares_its_opening_with_main_is_a_conversation_of_its_own() -> None:
+    scene = Scene()
+    place = Message("user", "You work in /app.")
+    scene.answer(scene.plan(place, ASK), tool_call("ls"))
+    plan = scene.history.plan(
+        Conversation("Work.", (BASH,), (place, Message("user", "A part."))), fresh=True
+    )
+    assert (plan.fork, plan.parent_id) == (ForkReason.NEW_CONVERSATION, "c1")
+
+
 def test_a_summary_is_recognised_by_its_own_text() -> None:
     scene = Scene()
     scene.answer(scene.plan(ASK), "One.")

@@ -3,9 +3,11 @@
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from opengyre.core.reasons import Role
+from opengyre.proxy.dialects.responses_items import Item, read_items
 from tests.proxy.conftest import KEY, Start, World
 
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {}}}
@@ -57,3 +59,18 @@ async def test_opencodes_by_its_session(start: Start, below: dict[str, str], rol
         summariser = "You are a context summarization agent."
         await ask(world, summariser, USER, x_session_id="s")
     assert [call.role for call in world.calls][1:] == [role, role]
+
+
+def test_a_part_of_a_cut_answer_is_not_merged_with_the_next_answer() -> None:
+    """As Codex sends it; the items of one answer are one message."""
+
+    def said(answer: str, text: str) -> dict[str, Any]:
+        content = [{"type": "output_text", "text": text}]
+        return {"type": "message", "id": f"msg_{answer}", "role": "assistant", "content": content}
+
+    call = {"type": "function_call", "id": "fc_1", "call_id": "1", "name": "sh", "arguments": "{}"}
+    thought = {"type": "reasoning", "id": "rs_c2", "summary": []}
+    items = [said("c1", "A part."), thought, said("c2", "All."), call]
+    messages = read_items(msgspec.convert(items, list[Item]))
+    assert [message.text for message in messages] == ["A part.", "All."]
+    assert [len(message.calls) for message in messages] == [0, 1]

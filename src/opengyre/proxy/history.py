@@ -134,8 +134,13 @@ class History:
         """The empty conversation."""
         return self._root
 
-    def plan(self, conversation: Conversation, *, summary: bool = False) -> Plan:
-        """How to prompt for the next answer. summary: the request asks for a compaction."""
+    def plan(
+        self, conversation: Conversation, *, summary: bool = False, fresh: bool = False
+    ) -> Plan:
+        """How to prompt for the next answer. summary: the request asks for a compaction.
+
+        fresh: it is a sub-agent's first one, whatever its opening shares with others.
+        """
         ahead = self._ahead.pop(id(conversation), None)
         if ahead is not None:
             conversation = ahead.read
@@ -143,7 +148,7 @@ class History:
         node, known, unfaithful = self._walk(conversation, turns)
         unread = len(past.keys) if past else 0
         if past and known <= unread:  # it parts before what was read, or right there
-            return self.plan(past.whole(), summary=summary)
+            return self.plan(past.whole(), summary=summary, fresh=fresh)
         new = turns[max(known - unread, 0) :]
         if ahead is None or (ahead.node, ahead.known) != (node, known):
             ids, steps = self._encode(conversation, node, turns, known - unread)
@@ -154,6 +159,8 @@ class History:
         suffix = ids[reused - node.length + len(stop) :]
         off_template = unfaithful or reused < node.length
         fork = self._fork(node, known, new, summary=summary, unfaithful=off_template)
+        if fresh and fork is ForkReason.HISTORY_EDITED:
+            fork = ForkReason.NEW_CONVERSATION
         prompt = self.full_ids(node.call_id, reused)
         prompt.extend(suffix)
         return Plan(

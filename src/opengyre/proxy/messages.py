@@ -86,6 +86,11 @@ class Conversation:
         """Those of messages."""
         return group_turns(self.messages)
 
+    @property
+    def answered(self) -> bool:
+        """Whether the policy said anything in it."""
+        return self.past is not None or any(m.role == "assistant" for m in self.messages)
+
     def last_user_text(self) -> str:
         """What the user said last; empty if nothing."""
         for message in reversed(self.messages):

@@ -169,7 +169,8 @@ class Sessions:
         if len(door.live) >= self.limits.max_live_calls:
             raise too_many_calls(len(door.live))
         role, why = self._classified(door, asked, origin.headers)
-        plan = door.history.plan(asked.conversation, summary=role in SUMMARIES)
+        fresh = role is Role.SUB_AGENT and not asked.conversation.answered
+        plan = door.history.plan(asked.conversation, summary=role in SUMMARIES, fresh=fresh)
         room = self.limits.context_tokens - len(plan.prompt_ids)
         if room <= 0:
             raise context_full(len(plan.prompt_ids), self.limits.context_tokens)

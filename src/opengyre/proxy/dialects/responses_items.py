@@ -30,6 +30,7 @@ class Item(Struct):
     """Any input item; which fields it has depends on its type."""
 
     type: str | None = "message"
+    id: str | None = None
     role: str = ""
     content: str | list[Part] | None = None
     summary: list[Part] | None = None
@@ -43,16 +44,27 @@ class Item(Struct):
 
 
 def read_items(given: str | list[Item]) -> list[Message]:
-    """Items of the assistant between two other items are one message."""
+    """Items of the assistant between two other items are one message, but for a part of an answer
+    that was cut, which stands before the next answer."""
     if isinstance(given, str):
         return [Message("user", given)]
     messages: list[Message] = []
+    answer = ""
     for index, item in enumerate(given):
         message = _message(item, f"input[{index}]")
-        if message.role == "assistant" and messages and messages[-1].role == "assistant":
+        another = bool(answer) and _answer(item) not in {"", answer}
+        answer = _answer(item) or answer if message.role == "assistant" else ""
+        goes_on = message.role == "assistant" and messages and messages[-1].role == "assistant"
+        if goes_on and not another:
             message = _merged(messages.pop(), message)
         messages.append(message)
     return messages
+
+
+def _answer(item: Item) -> str:
+    """Which answer of ours this reasoning or text is of, by its id; of calls it is not known."""
+    kind, _, answer = (item.id or "").partition("_")
+    return answer if kind in {"rs", "msg"} else ""
 
 
 def _merged(one: Message, two: Message) -> Message:
