@@ -17,6 +17,7 @@ from opengyre.core.reasons import VerdictKind
 from opengyre.core.records import ExecutionRecord
 from opengyre.store.run import RunStore
 from opengyre.tree.record import ExecutionTree
+from opengyre.tree.roles import trains
 from opengyre.tree.select import select
 from opengyre.tree.show import BranchLine, describe, fates_of
 from opengyre.tree.weigh import draws_of
@@ -97,7 +98,8 @@ def _drawn(
 def _branch(line: BranchLine) -> str:
     fork = f", branched: {line.fork}" if line.fork else ""
     beyond = f", {line.truncated_tokens} truncated" if line.truncated_tokens else ""
-    fate = "selected" if line.selected else "not selected"
+    left_out = "not selected" if trains(line.role) else "never trained"
+    fate = "selected" if line.selected else left_out
     return (
         f"[bold]{line.role}[/] · {line.calls} calls · {line.context_tokens} context, "
         f"{line.sampled_tokens} sampled tokens · {fate}, {line.owned_tokens} owned, "
