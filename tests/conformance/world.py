@@ -94,7 +94,10 @@ class World:
     async def through_a_restart(
         self, running: Coroutine[None, None, HarnessOutcome]
     ) -> HarnessOutcome:
-        """The proxy restarts while the program waits for the answer with a hold_after."""
+        """The proxy restarts while the program waits for the answer with a hold_after.
+
+        The program runs with sandbox="none": a sandbox holds on to the socket of the first proxy.
+        """
         program = asyncio.ensure_future(running)
         held = asyncio.ensure_future(self.held())
         await asyncio.wait([program, held], return_when=asyncio.FIRST_COMPLETED)
