@@ -287,7 +287,8 @@ def check_atif(document: dict[str, Any]) -> list[dict[str, Any]]:
     below = document.get("subagent_trajectories", [])
     names = [one["trajectory_id"] for one in below]
     assert len(set(names)) == len(names)
-    return document["steps"] + [step for one in below for step in check_atif(one)]
+    steps: list[dict[str, Any]] = document["steps"]
+    return steps + [step for one in below for step in check_atif(one)]
 
 
 def documents(run: Path) -> dict[str, dict[str, Any]]:

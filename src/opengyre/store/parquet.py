@@ -173,8 +173,8 @@ def _arrow() -> tuple[Any, Any]:
 
 
 def _schema(arrow: Any) -> Any:
-    words = ("run", "execution_id", "group_id", "task_id", "harness", "split", "model")
-    words += ("verdict", "ending", "why_untrained", "leaf_call_id", "role")
+    words = ["run", "execution_id", "group_id", "task_id", "harness", "split", "model"]
+    words += ["verdict", "ending", "why_untrained", "leaf_call_id", "role"]
     types = dict.fromkeys(words, arrow.string())
     types |= dict.fromkeys(("attempt", "trajectory", "trajectories"), arrow.int32())
     types |= dict.fromkeys(("step", "execution_tokens", "oldest_version"), arrow.int64())

@@ -52,6 +52,6 @@ def family_of(run: Path, tokenizer: Path | None) -> Family:
         assert tokenizer is not None
         return make_family(detect_family(tokenizer), read_tokenizer(tokenizer))
     folder = tokenizer or policy_folder(config)
-    name = config.policy.family
-    name = detect_family(folder) if name == AUTO else name
+    chosen = config.policy.family
+    name = detect_family(folder) if chosen == AUTO else chosen
     return make_family(name, read_tokenizer(folder), config.policy.tool_style)
