@@ -7,7 +7,7 @@ calls from the store's.
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opengyre.core.reasons import FinishReason
 from opengyre.core.records import Call
@@ -18,6 +18,41 @@ from opengyre.tree.show import BranchLine, describe
 from tests.conformance.cells import Sample
 
 J_MAX = 5
+
+
+@dataclass
+class Tally:
+    """What all checked scenarios of this session came to."""
+
+    executions: int = 0
+    calls: int = 0
+    sampled: int = 0
+    forks: Counter[str] = field(default_factory=Counter)
+    roles: Counter[str] = field(default_factory=Counter)
+
+    def add(self, calls: Sequence[Call]) -> None:
+        """A tree that passed."""
+        self.executions += 1
+        self.calls += len(calls)
+        self.sampled += sum(len(call.output_ids) for call in calls)
+        self.forks.update(call.fork.value for call in calls if call.fork is not None)
+        self.roles.update(call.role.value for call in calls)
+
+    def lines(self) -> list[str]:
+        """For the end of the session's output."""
+        return [
+            f"{self.executions} executions, {self.calls} calls, {self.sampled} sampled tokens: "
+            "each in the tree once (0 lost, 0 doubled), every ledger balanced",
+            f"calls by role: {_counts(self.roles)}",
+            f"forks by reason: {_counts(self.forks)}",
+        ]
+
+
+TALLY = Tally()
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} {times}" for name, times in sorted(counter.items())) or "none"
 
 
 def check(calls: Sequence[Call], samples: Sequence[Sample]) -> None:

@@ -9,9 +9,19 @@ import pytest
 from opengyre.proxy.families.qwen3 import Qwen3Family
 from opengyre.proxy.session import Limits
 from tests.conformance import programs
+from tests.conformance.check import TALLY
 from tests.conformance.faults import Fault
 from tests.conformance.scenario import Scenario
 from tests.conformance.world import World
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the checked trees hold, all scenarios together."""
+    if TALLY.executions:
+        terminalreporter.section("recorded trees")
+        for line in TALLY.lines():
+            terminalreporter.write_line(line)
+
 
 Start = Callable[..., Awaitable[World]]
 

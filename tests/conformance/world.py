@@ -25,7 +25,7 @@ from opengyre.sandbox.make import make_sandbox
 from opengyre.store.run import RunStore
 from opengyre.tree.record import ExecutionTree
 from tests.conformance.cells import Say, ScriptedCells
-from tests.conformance.check import check, shape
+from tests.conformance.check import TALLY, check, shape
 from tests.conformance.faults import Fault, Faults
 from tests.conformance.scenario import Scenario, Seen
 
@@ -57,6 +57,7 @@ class World:
         self.cells = ScriptedCells(family, self._speak, folder, self.clock)
         self.ids = CountingIds()
         self.faults = Faults(_nothing, faults)
+        self._checked = False
 
     async def start(self, port: int = 0) -> "World":
         """Listen."""
@@ -80,6 +81,8 @@ class World:
         """Let everything end."""
         await self.serving.stop()
         await self.cells.close()
+        if self._checked:
+            TALLY.add(self.calls())
         self.store.close()
 
     async def restart(self) -> None:
@@ -159,6 +162,7 @@ class World:
     def check(self) -> None:
         """Every token; see check.py."""
         check(self.calls(), self.cells.samples)
+        self._checked = True
 
     def shape(self) -> list[str]:
         """See the package's docstring."""
