@@ -102,7 +102,7 @@ class World:
         The program runs with sandbox="none": a sandbox holds on to the socket of the first proxy.
         """
         program = asyncio.ensure_future(running)
-        held = asyncio.ensure_future(self.held())
+        held = asyncio.ensure_future(self.cells.held())
         await asyncio.wait([program, held], return_when=asyncio.FIRST_COMPLETED)
         if not program.done():
             await self.restart()
