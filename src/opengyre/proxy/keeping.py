@@ -1,5 +1,5 @@
 """Makes calls durable. Invariant: where a door has a journal, whatever a call has become is in it
-before anybody is told, and its tokens on the way at most PROGRESS_TOKENS behind.
+before anybody is told, and its tokens on the way at most Limits.progress_tokens behind.
 """
 
 import json
@@ -17,8 +17,11 @@ from opengyre.proxy.work import Work
 class Keeper:
     """Writes to the door's journal, or, for a door that ends with this process, calls only."""
 
-    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+    def __init__(
+        self, recorder: Recorder, clock: Clock, progress_tokens: int, progress_s: float
+    ) -> None:
         self._recorder, self._clock = recorder, clock
+        self._tokens, self._seconds = progress_tokens, progress_s
 
     def begun(self, work: Work) -> None:
         """Its generation begins."""
@@ -28,8 +31,11 @@ class Keeper:
 
     def progressed(self, work: Work, *, all_of_it: bool = False) -> None:
         """It has new tokens; they are written down now and then, or all at once."""
-        journal, now = work.door.journal, self._clock.now()
-        if journal is None or not (all_of_it or work.due(now)):
+        if (journal := work.door.journal) is None:
+            return
+        now, waiting = self._clock.now(), len(work.unsaved.ids)
+        late = now - work.saved_at >= self._seconds
+        if not (all_of_it or late or waiting >= self._tokens):
             return
         if (progress := work.take_unsaved(now)) is not None:
             journal.progressed(work.door.execution_id, work.call_id, progress)

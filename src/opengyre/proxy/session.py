@@ -48,6 +48,10 @@ class Limits:
     """Longest request body."""
     max_live_calls: int = 256
     """Calls of one execution at once; real programs were seen to have tens."""
+    progress_tokens: int = 64
+    """A death of the proxy costs at most so many tokens of a call, which are then sampled again."""
+    progress_s: float = 1.0
+    """Tokens that have waited so long are written down with the next ones, however few they are."""
     ping_s: float = 10.0
     """Seconds between signs of life on a waiting stream; harnesses were seen to bear 45."""
 
@@ -77,7 +81,10 @@ class Sessions:
         ids: IdSource,
         classify: Classify,
     ) -> None:
-        self._generator, self._keeper = generator, Keeper(recorder, clock)
+        self._generator, self._keeper = (
+            generator,
+            Keeper(recorder, clock, limits.progress_tokens, limits.progress_s),
+        )
         self._family, self.limits = family, limits
         self.clock, self._ids = clock, ids
         self._classify = classify

@@ -14,11 +14,6 @@ from opengyre.core.tokens import TokenIds
 from opengyre.proxy.executions import Door
 from opengyre.proxy.history import Plan
 
-PROGRESS_TOKENS = 64
-"""A death of the proxy costs at most so many tokens of a call, which are then sampled again."""
-PROGRESS_S = 1.0
-"""Tokens older than this are written down when the next ones come, however few they are."""
-
 
 @dataclass
 class Generated:
@@ -95,12 +90,6 @@ class Work:
         self.got.add(chunk)
         if self.door.journal is not None:
             self.unsaved.add(chunk)
-
-    def due(self, now: float) -> bool:
-        """Whether the journal should have what it has not."""
-        waiting = len(self.unsaved.ids)
-        late = waiting > 0 and now - self.saved_at >= PROGRESS_S
-        return waiting >= PROGRESS_TOKENS or late
 
     def take_unsaved(self, now: float) -> Progress | None:
         """For the journal, once; None when there is nothing."""
