@@ -63,7 +63,7 @@ async def record(options: RecordingOptions, place: Place) -> Figures:
     family = make_family(_family(options), tokenizer, options.tool_style)
     with RunStore(paths.store) as store:
         await claim_recording(options, store, paths.folder)
-        clock = WallClock(_last_second(store))
+        clock = WallClock(store.last_second())
         versions = VersionBook(json.loads(store.meta(VERSIONS) or "null"))
         async with open_source(options, family, versions, clock, place.ids) as source:
             return await Desk(options, place, store, clock, family, source).serve()
@@ -71,12 +71,6 @@ async def record(options: RecordingOptions, place: Place) -> Figures:
 
 def _family(options: RecordingOptions) -> str:
     return detect_family(options.model) if options.family == AUTO else options.family
-
-
-def _last_second(store: RunStore) -> float:
-    """The clock goes on where the record ends."""
-    calls = (call for name in store.recorded() for call in store.calls(name))
-    return max((call.ended_at for call in calls), default=0.0)
 
 
 class Desk:
