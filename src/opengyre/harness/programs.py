@@ -52,7 +52,9 @@ class NativeHarness:
 def find_native(native: Native, packages: Path | None) -> Path:
     """The program itself: from packages, a Python package or PATH, in this order."""
     if packages is not None:
-        return _first([packages], native) or _missing(native, f"none below {packages / MODULES}")
+        return _first([packages.expanduser()], native) or _missing(
+            native, f"none below {packages / MODULES}"
+        )
     folder = package_folder(native.module) if native.module else None
     if folder is not None and (folder / native.inner).is_file():
         return folder / native.inner
@@ -71,7 +73,7 @@ def find_native(native: Native, packages: Path | None) -> Path:
 def find_script(name: str, npm: str, script: str, packages: Path | None) -> Path | None:
     """A script of an npm package: from packages if named, else behind its name on PATH."""
     if packages is not None:
-        found = (packages / MODULES / npm / script).resolve()
+        found = (packages.expanduser() / MODULES / npm / script).resolve()
         return found if found.is_file() else None
     on_path = shutil.which(name)
     if on_path is None:
@@ -97,7 +99,7 @@ def _first(folders: Iterable[Path], native: Native) -> Path | None:
     for folder in folders:
         for candidate in sorted(folder.glob(f"{MODULES}/{native.npm}/**/{native.name}")):
             if _is_native(candidate):
-                return candidate
+                return candidate.resolve()
     return None
 
 

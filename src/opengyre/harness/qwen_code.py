@@ -53,7 +53,7 @@ class QwenCode(Harness):
         if script is None:
             where = "no qwen on PATH" if packages is None else f"none below {packages / MODULES}"
             raise UserError("the program qwen", where, INSTALL)
-        return cls(script, _node_for(script))
+        return cls(script, _node_for(script, packages))
 
     def command(self, run: HarnessRun) -> Command:
         api = {
@@ -75,12 +75,12 @@ class QwenCode(Harness):
         )
 
 
-def _node_for(script: Path) -> Path:
+def _node_for(script: Path, packages: Path | None) -> Path:
     """The node beside the package, else the one on PATH if it is new enough."""
-    for folder in script.parents:
+    for folder in [*([] if packages is None else [packages.expanduser()]), *script.parents]:
         beside = folder / MODULES / NODE_PACKAGE / "bin/node"
         if beside.is_file():
-            return beside
+            return beside.resolve()
     found = shutil.which("node")
     version = _version(found) if found else "none on PATH"
     told = re.match(r"v(\d+)\.", version)
