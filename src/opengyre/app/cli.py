@@ -371,3 +371,50 @@ def bench_jmax(  # noqa: PLR0913 — a command's options
 
     settings = JmaxSettings(executions, draws, repeats, seed, token_budget)
     run_jmax(runs or [Path("runs/quickstart")], settings, json)
+
+
+@bench_app.command(name="proxy")
+def bench_proxy(  # noqa: PLR0913 — a command's options
+    *,
+    history: Annotated[
+        list[int] | None,
+        typer.Option(min=1000, help="Tokens; repeat it.", show_default="1k 10k 100k 1M"),
+    ] = None,
+    calls: Annotated[int, typer.Option(min=1, help="Measured calls at each length.")] = 10,
+    executions: Annotated[
+        int | None, typer.Option(min=1, help="So many at once on one core instead; e.g. 1000.")
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(min=100, help="With --executions: tokens that each begins with.")
+    ] = 8000,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="A model's tokenizer.json; else one is made from source code."),
+    ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option(help="A command that starts another proxy at {port} before {upstream}."),
+    ] = None,
+    peer_path: Annotated[
+        str, typer.Option(help="Where the peer takes OpenAI chat completions.")
+    ] = "/v1/chat/completions",
+    json: JsonFile = None,
+) -> None:
+    """Measure the proxy's CPU per call as a conversation grows, or many executions at once.
+
+    The real path from the socket to the store, with an instant engine; against rendering and encoding
+    everything again, and with --peer against another proxy on the same calls. Two minutes.
+    """
+    from opengyre.app.bench.proxy_commands import ProxyOptions, run_proxy
+
+    options = ProxyOptions(
+        lengths=history or [1_000, 10_000, 100_000, 1_000_000],
+        calls=calls,
+        executions=executions,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        peer=peer,
+        peer_path=peer_path,
+        json=json,
+    )
+    run_proxy(options)

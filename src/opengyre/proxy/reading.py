@@ -15,6 +15,7 @@ from opengyre.proxy.bodies import decode, digest
 from opengyre.proxy.cuts import TAIL, Cut, Found, Lines, Start, locate
 from opengyre.proxy.dialects.base import Dialect
 from opengyre.proxy.messages import Conversation, Json, Turn, canonical_json, turn_digest
+from opengyre.proxy.refusals import Refusal
 
 LISTS = ("messages", "input")
 """Where the dialects have the conversation."""
@@ -85,8 +86,13 @@ class Reader:
     ) -> Reading:
         """The request in this body; found: what lines.find said of it. Raises Refusal."""
         text = found.cut.rest_of(body) if found else body
-        value = decode(text)
-        asked = dialect.parse(value)
+        try:
+            value = decode(text)
+            asked = dialect.parse(value)
+        except Refusal:
+            if found is None:
+                raise
+            return self.read(dialect, body, headers, None)  # a refusal names a place in the whole
         name = next((name for name in LISTS if isinstance(value.get(name), list)), "")
         listed = value.get(name)
         items = listed if isinstance(listed, list) else []
