@@ -8,14 +8,17 @@ from opengyre.scheduler.scheduler import Scheduler
 from opengyre.scheduler.static import StaticSplit
 
 
-def make_scheduler(plan: SchedulePlan, name: PolicyName) -> Scheduler:
-    """A fresh scheduler. Raises UserError when the plan has no room for the policy."""
-    policy: Policy
+def make_policy(name: PolicyName, plan: SchedulePlan) -> Policy:
+    """A policy. Raises UserError when the plan has no room for it."""
     match name:
         case "elastic":
-            policy = Elastic()
+            return Elastic()
         case "colocate":
-            policy = Colocate()
+            return Colocate()
         case "async":
-            policy = StaticSplit(plan)
-    return Scheduler(plan, policy)
+            return StaticSplit(plan)
+
+
+def make_scheduler(plan: SchedulePlan, name: PolicyName) -> Scheduler:
+    """A fresh scheduler. Raises UserError when the plan has no room for the policy."""
+    return Scheduler(plan, make_policy(name, plan))

@@ -1,0 +1,310 @@
+"""Drives the real scheduler: carries its decisions out in virtual time and reports back.
+
+Invariant: the scheduler sees the same language of events and decisions as in a live run, and the
+same seed gives the same events in the same order.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from opengyre.config.run import PolicyName
+from opengyre.core.reasons import CellRole
+from opengyre.scheduler.base import (
+    CORE,
+    AdmitGroup,
+    Begin,
+    CellLost,
+    CellReturned,
+    CloseStep,
+    Decision,
+    DispatchGroups,
+    Event,
+    ExecutionEnded,
+    ExecutionStarted,
+    Finish,
+    GroupDispatched,
+    GroupReady,
+    PauseRollout,
+    Policy,
+    Published,
+    PublishWeights,
+    RestartCore,
+    ResumeRollout,
+    SchedulePlan,
+    StepDone,
+    SwitchCell,
+    Switched,
+)
+from opengyre.scheduler.factory import make_policy
+from opengyre.scheduler.scheduler import Scheduler
+from opengyre.sim.cells import SimCell
+from opengyre.sim.kernel import Kernel
+from opengyre.sim.outcome import Outcome, RoleChange
+from opengyre.sim.rollouts import Execution, Rollouts
+from opengyre.sim.training import Training
+from opengyre.sim.workload import Machine, Workload, lognormal
+
+MOST_EVENTS_PER_EXECUTION = 100_000
+"""More than any execution makes; a simulation that goes beyond will never end."""
+
+
+@dataclass
+class _Group:
+    """A group on its way to a step."""
+
+    executions: list[Execution] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    verdicts: int = 0
+    tokens: list[float] = field(default_factory=list)
+    """What training costs, of each scored execution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One simulation."""
+
+    plan: SchedulePlan
+    policy: PolicyName | Policy
+    """By name, or any other of one's own."""
+    workload: Workload
+    machine: Machine
+    seed: int = 0
+    streaming: bool = True
+    """Whether training begins before a step has all its groups."""
+    log: bool = False
+
+
+def simulate(setting: Setting) -> Outcome:
+    """Run the whole plan. Raises SimulationError when the world stands still."""
+    return World(setting).run()
+
+
+class World:
+    """Cluster, agents and failures around one scheduler."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._plan, self._machine = setting.plan, setting.machine
+        policy = setting.policy
+        chosen = make_policy(policy, self._plan) if isinstance(policy, str) else policy
+        self._scheduler = Scheduler(self._plan, chosen)
+        self._kernel = Kernel()
+        self._outcome = Outcome()
+        self._events: deque[Event] = deque()
+        self._groups: dict[str, _Group] = {}
+        self._made = 0
+        self._version = self._plan.first_version
+        self._finished = False
+        self._telling = False
+        self._lives = random.Random(f"{setting.seed}/lives")
+        tally = self._outcome.tally
+        self._cells = self._make_cells()
+        self._rollouts = Rollouts(
+            self._kernel,
+            setting.workload,
+            self._machine,
+            self._cells,
+            tally,
+            started=self._started,
+            ended=self._ended,
+        )
+        self._training = Training(
+            self._kernel,
+            self._machine,
+            tally,
+            lambda step: self._tell(StepDone(step)),
+            self._told_to_train,
+            streaming=setting.streaming,
+        )
+        self._lost: set[int] = set()
+        self._switches = [0] * len(self._cells)
+        """Number of each cell's newest switch: what a loss overtook is void."""
+
+    def run(self) -> Outcome:
+        """From Begin to Finish."""
+        for cell in self._cells:
+            self._role(cell.index, CellRole.ROLLOUT)
+            self._rollouts.opens(cell)
+        for index in range(len(self._plan.cells)):
+            self._expect_loss(index)
+        self._tell(Begin())
+        plan = self._plan
+        executions = plan.total_steps * plan.groups_per_step * plan.group_size
+        self._kernel.run(lambda: self._finished, MOST_EVENTS_PER_EXECUTION * executions)
+        return self._sum_up()
+
+    def _make_cells(self) -> list[SimCell]:
+        capacities = list(self._plan.cells)
+        if self._plan.standalone_capacity:
+            capacities.append(self._plan.standalone_capacity)
+        return [
+            SimCell(index, capacity, self._kernel, self._machine)
+            for index, capacity in enumerate(capacities)
+        ]
+
+    def _sum_up(self) -> Outcome:
+        outcome = self._outcome
+        outcome.seconds = outcome.steps[-1] if outcome.steps else 0.0
+        outcome.staleness = self._scheduler.state.staleness_summary()
+        for cell in self._cells:
+            cell.settle()
+        outcome.rollout_busy_s = sum(cell.busy_s for cell in self._cells)
+        outcome.training_busy_s = self._training.busy_s
+        outcome.events = self._kernel.events
+        return outcome
+
+    # -- the scheduler -----------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        """Events that a decision causes at once are told after the decisions before it."""
+        self._events.append(event)
+        if self._telling:
+            return
+        self._telling = True
+        while self._events and not self._finished:
+            event = self._events.popleft()
+            self._note(event)
+            for decision in self._scheduler.decide(event, self._kernel.now):
+                self._carry_out(decision)
+            self._rollouts.fill()
+        self._telling = False
+
+    def _note(self, event: Event) -> None:
+        if self._setting.log:
+            self._outcome.log.append(f"{self._kernel.now!r} {event!r}")
+        if isinstance(event, GroupDispatched | ExecutionEnded):
+            self._outcome.waterlevel.append((self._kernel.now, self._scheduler.state.waterlevel))
+        elif isinstance(event, StepDone):
+            self._outcome.steps.append(self._kernel.now)
+
+    def _carry_out(self, decision: Decision) -> None:  # noqa: C901 — one case a decision
+        machine = self._machine
+        match decision:
+            case DispatchGroups(count):
+                for _ in range(count):
+                    self._dispatch()
+            case AdmitGroup(group_id, _):
+                self._training.admit(self._groups.pop(group_id).tokens)
+            case CloseStep(step, _):
+                self._training.close(step)
+            case SwitchCell(cell, role):
+                self._switch(cell, role)
+            case PublishWeights(version):
+                self._kernel.after(machine.publish_s, lambda: self._published(version))
+            case PauseRollout():
+                self._rollouts.pause()
+            case ResumeRollout():
+                self._rollouts.resume()
+            case RestartCore():
+                self._kernel.after(machine.restart_s, lambda: self._return(CORE))
+            case Finish():
+                self._finished = True
+
+    def _published(self, version: int) -> None:
+        self._version = version
+        self._rollouts.published()
+        self._tell(Published(version))
+
+    # -- work ----------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        load, number = self._setting.workload, self._made
+        self._made += 1
+        group_id = f"g{number}"
+        draw = random.Random(f"{self._setting.seed}/{number}")
+        task = lognormal(1.0, load.task_spread, draw.gauss(0.0, 1.0))
+        group = _Group()
+        for place in range(self._plan.group_size):
+            size = task * lognormal(load.calls, load.member_spread, draw.gauss(0.0, 1.0))
+            own = random.Random(draw.getrandbits(64))
+            execution = Execution(f"{group_id}-{place}", group_id, own, max(1, round(size)))
+            group.executions.append(execution)
+            self._rollouts.order(execution)
+        self._groups[group_id] = group
+        self._tell(GroupDispatched(group_id, self._version))
+
+    def _started(self, execution: Execution) -> None:
+        self._tell(ExecutionStarted(execution.member, execution.group_id))
+
+    def _ended(self, execution: Execution) -> None:
+        tally = self._outcome.tally
+        tally.executions += 1
+        tally.truncated += execution.truncated
+        tally.sampled_tokens += execution.sampled
+        self._tell(ExecutionEnded(execution.member, execution.group_id))
+        self._kernel.after(self._setting.workload.evaluation_s, lambda: self._verdict(execution))
+
+    def _verdict(self, execution: Execution) -> None:
+        load = self._setting.workload
+        group = self._groups[execution.group_id]
+        group.verdicts += 1
+        group.durations.append(self._kernel.now - load.evaluation_s - execution.started_at)
+        if execution.draw.random() < load.excluded_share:
+            self._outcome.tally.excluded += 1
+        else:
+            group.tokens.append(execution.context * load.trained_share)
+        if group.verdicts == len(group.executions):
+            if execution.draw.random() < load.no_spread_share:
+                group.tokens.clear()
+            self._outcome.executions_s.append(group.durations)
+            self._tell(GroupReady(execution.group_id))
+
+    def _told_to_train(self) -> int:
+        cells = self._scheduler.state.cells
+        return sum(1 for cell in cells if cell.target is CellRole.TRAINING)
+
+    # -- cells ---------------------------------------------------------------------------------------
+
+    def _role(self, cell: int, role: CellRole) -> None:
+        self._outcome.roles.append(RoleChange(self._kernel.now, cell, role))
+
+    def _switch(self, cell: int, role: CellRole) -> None:
+        self._role(cell, CellRole.SWITCHING)
+        self._switches[cell] += 1
+        number = self._switches[cell]
+
+        def switched() -> None:
+            if self._switches[cell] != number:
+                return
+            self._role(cell, role)
+            if role is CellRole.TRAINING:
+                self._training.join(cell)
+            else:
+                self._rollouts.opens(self._cells[cell])
+            self._tell(Switched(cell, role))
+
+        if role is CellRole.TRAINING:
+            self._rollouts.closes(self._cells[cell])
+            self._kernel.after(self._machine.to_training_s, switched)
+        else:
+            seconds = self._machine.to_rollout_s
+            self._training.leave(cell, lambda: self._kernel.after(seconds, switched))
+
+    def _expect_loss(self, cell: int) -> None:
+        mean = self._machine.mean_life_s
+        if mean != float("inf"):
+            life = self._lives.expovariate(1.0 / mean)
+            self._kernel.after(life, lambda: self._lose(cell))
+
+    def _lose(self, cell: int) -> None:
+        if cell in self._lost:
+            return
+        role = self._scheduler.state.cells[cell].role
+        self._lost.add(cell)
+        self._switches[cell] += 1
+        self._outcome.tally.cells_lost += 1
+        self._training.lose(cell)
+        if role is CellRole.ROLLOUT:
+            self._rollouts.closes(self._cells[cell], lost=True)
+        self._role(cell, CellRole.LOST)
+        self._tell(CellLost(cell))
+        if cell != CORE:
+            self._kernel.after(self._machine.restart_s, lambda: self._return(cell))
+
+    def _return(self, cell: int) -> None:
+        self._lost.discard(cell)
+        self._role(cell, CellRole.ROLLOUT)
+        self._rollouts.opens(self._cells[cell])
+        self._expect_loss(cell)
+        self._tell(CellReturned(cell))

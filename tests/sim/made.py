@@ -1,0 +1,42 @@
+"""Small worlds for tests."""
+
+import math
+
+import msgspec
+
+from opengyre.scheduler.base import SchedulePlan
+from opengyre.sim.workload import Machine, Workload
+
+PLAIN_LOAD = Workload(
+    calls=1.0,
+    answer_tokens=100.0,
+    observation_tokens=0.0,
+    first_prompt_tokens=0.0,
+    tool_s=0.0,
+)
+"""One call an execution, all alike."""
+PLAIN_MACHINE = Machine(
+    decode_alone_tokens_s=10.0, decode_full_tokens_s=math.inf, train_tokens_s=math.inf
+)
+"""Calls do not slow one another down; nothing but decoding takes time."""
+
+
+def load(**changes: float) -> Workload:
+    return msgspec.structs.replace(PLAIN_LOAD, **changes)
+
+
+def machine(**changes: float) -> Machine:
+    return msgspec.structs.replace(PLAIN_MACHINE, **changes)
+
+
+def plan(**changes: object) -> SchedulePlan:
+    settings: dict[str, object] = {
+        "cells": (4, 4),
+        "group_size": 2,
+        "groups_per_step": 1,
+        "steps_per_burst": 1,
+        "staleness_steps": 0,
+        "total_steps": 1,
+        **changes,
+    }
+    return SchedulePlan(**settings)  # type: ignore[arg-type]
