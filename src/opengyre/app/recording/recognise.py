@@ -20,7 +20,7 @@ def recognise(marks: CallMarks) -> str:
         return "claude-code"
     if any(name.startswith("x-codex-") for name in headers):
         return "codex"
-    if agent.startswith("opencode/") or "x-parent-session-id" in headers:
+    if agent.startswith("opencode/") or "x-session-id" in headers:
         return "opencode"
     return OTHER
 
@@ -29,6 +29,5 @@ def classify_any(harness: str, marks: CallMarks) -> tuple[Role, str]:
     """As tree.roles.classify, for a harness named "auto" too."""
     if harness != AUTO:
         return classify(harness, marks)
-    found = recognise(marks)
-    role, why = classify(found, marks)
-    return role, f"{found}: {why}"
+    role, why = classify(recognise(marks), marks)
+    return role, f"{why} (program recognised)"
