@@ -33,7 +33,7 @@ tokeniser, the cluster's switchboard. What is scripted: the text that the policy
   error= to fail the call as an engine does).
 - faults.Answer(call, status) refuses the n-th model request with that status instead of passing it
   on; faults.Cut(call, marker, nth=1, where="after" | "before" | "inside") breaks the connection at
-  the n-th event that contains the marker. Requests count from 1, retries included.
+  the n-th event that contains the marker, linger_s seconds after the last part went out. Requests count from 1, retries included.
 - world.run(harness, instruction, args=, env=, files=) runs a program of opengyre.harness in a
   sandbox. world.cells.held() waits for a hold_after. await world.restart() stops the proxy in
   mid-run; another one goes on with its store and addresses.

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from opengyre.app.wall import WallClock
+
 GENERATIONS = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
 """Ends of paths whose POSTs count as model requests."""
 
@@ -34,6 +36,9 @@ class Cut:
     nth: int = 1
     where: str = "after"
     """after, before or inside that event."""
+    linger_s: float = 0.0
+    """Seconds between the last part and the break: some programs look at a part only if they have
+    read it before the connection is gone."""
 
 
 Fault = Answer | Cut
@@ -96,6 +101,7 @@ class _Cutting:
             return
         await self._send({"type": "http.response.body", "body": kept, "more_body": True})
         self._struck.append(self._cut)
+        await WallClock().sleep(self._cut.linger_s)
         raise CutConnectionError(f"cut {self._cut.where} {self._cut.marker}")
 
     def _kept(self, body: bytes) -> bytes | None:
