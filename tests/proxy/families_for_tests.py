@@ -66,8 +66,8 @@ def calls(draw: st.DrawFn, number: int) -> ToolCall:
     """A call whose arguments its schema allows."""
     call_id = f"call_{number}"
     if draw(st.booleans()):
-        keys = st.from_regex(r"[a-z_.-]{1,5}", fullmatch=True)
-        return ToolCall(call_id, UNTYPED.name, draw(st.dictionaries(keys, values, max_size=2)))
+        named = st.from_regex(r"[a-z_.-]{1,5}", fullmatch=True)
+        return ToolCall(call_id, UNTYPED.name, draw(st.dictionaries(named, values, max_size=2)))
     keys = draw(st.lists(st.sampled_from(sorted(TYPED)), unique=True, max_size=3))
     return ToolCall(call_id, BASH.name, {key: draw(TYPED[key]) for key in keys})
 

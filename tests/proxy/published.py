@@ -52,6 +52,7 @@ VLLM = Archive(
 TEMPLATES = {
     "qwen3": (TRL, "trl/chat_templates/qwen3.jinja"),
     "qwen2.5": (TRL, "trl/chat_templates/qwen2_5.jinja"),
+    "qwen3.6": (TRL, "trl/chat_templates/qwen3_6.jinja"),
     "glm-4.5": (TRL, "trl/chat_templates/glm4moe.jinja"),
     "qwen3-coder": (VLLM, "vllm-0.11.0/examples/tool_chat_template_qwen3coder.jinja"),
     "deepseek-v3.1": (VLLM, "vllm-0.11.0/examples/tool_chat_template_deepseekv31.jinja"),
@@ -83,7 +84,7 @@ def read_member(archive: Archive, name: str) -> bytes:
 
 @functools.cache
 def qwen3_tokenizer() -> Tokenizer:
-    """Of Qwen3; Qwen2.5 has the same but for some added tokens, Qwen3-Coder the very same."""
+    """Of Qwen3; Qwen2.5 has the same but for some added tokens, Qwen3-Coder the very same, Qwen3.6 a larger one."""
     return Tokenizer.from_buffer(read_member(QWEN3, "package/models/tokenizer.json"))
 
 

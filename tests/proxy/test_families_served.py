@@ -9,12 +9,12 @@ import pytest
 
 from opengyre.core.reasons import Ending, ForkReason, VerdictKind
 from opengyre.core.records import Verdict
-from opengyre.proxy.messages import Message, ToolCall
+from opengyre.proxy.messages import Json, Message, ToolCall
 from opengyre.tree.record import ExecutionTree
 from opengyre.tree.weigh import samples_of_group
 from tests.proxy.conftest import KEY, Start, World, fold
 from tests.proxy.families_for_tests import BASH, SMALL
-from tests.proxy.test_families import BROKEN
+from tests.proxy.test_families import BROKEN, THOUGHT
 
 TOOL = {"name": "Bash", "description": "Runs it.", "parameters": BASH.parameters}
 
@@ -38,12 +38,16 @@ async def test_parallel_calls_with_odd_arguments_go_out_and_come_back(
     start: Start, name: str
 ) -> None:
     family = SMALL[name]
-    arguments = {"command": "cat <<'E'\n</arg_value>\n</parameter>\nE", "timeout": 5, "free": "5"}
+    arguments: dict[str, Json] = {
+        "command": "cat <<'E'\n</arg_value>\n</parameter>\nE",
+        "timeout": 5,
+        "free": "5",
+    }
     calls = tuple(ToolCall(f"c{n}", "Bash", {**arguments, "ratio": n}) for n in range(2))
     wanted = Message("assistant", "Looking.", "", calls)
     written = family.encode(family.body((wanted,), (BASH,)))
     ending = family.stop_ids[1] if name == "glm-4.5" else family.stop_ids[0]
-    world = await start([[*written, ending], "Done."], family=family)
+    world = await start([[*written, ending], THOUGHT.get(name, "") + "Done."], family=family)
     held: list[dict[str, Any]] = [{"role": "user", "content": "Go."}]
     told = await ask(world, held)
     assert told["content"] == "Looking."
@@ -65,7 +69,10 @@ async def test_a_call_that_cannot_be_read_is_recorded_counted_and_trained_on(
     start: Start, name: str
 ) -> None:
     family = SMALL[name]
-    ids = [*family.encode(f"Go {BROKEN[name]}"), family.stop_ids[-1 if name == "glm-4.5" else 0]]
+    ids = [
+        *family.encode(f"{THOUGHT.get(name, '')}Go {BROKEN[name]}"),
+        family.stop_ids[-1 if name == "glm-4.5" else 0],
+    ]
     world = await start([ids, "Done."], family=family)
     held: list[dict[str, Any]] = [{"role": "user", "content": "Go."}]
     told = await ask(world, held)

@@ -19,6 +19,7 @@ from opengyre.proxy.families.glm import GlmFamily
 from opengyre.proxy.families.qwen3 import Qwen3Family
 from opengyre.proxy.families.qwen3_coder import Qwen3CoderFamily
 from opengyre.proxy.families.qwen25 import Qwen25Family
+from opengyre.proxy.families.qwen36 import Qwen36Family
 
 AUTO = "auto"
 """Ask the model's folder."""
@@ -51,6 +52,11 @@ FAMILIES: dict[str, Entry] = {
         lambda tokenizer, _style: Qwen3CoderFamily(tokenizer),
         has=("<|im_start|>", "<function=", "<parameter="),
         lacks=("<think>",),
+    ),
+    "qwen3.6": Entry(
+        lambda tokenizer, _style: Qwen36Family(tokenizer),
+        has=("<|im_start|>", "<function=", "<parameter=", "<think>"),
+        lacks=("Reasoning effort",),
     ),
     "qwen2.5": Entry(
         Qwen25Family,

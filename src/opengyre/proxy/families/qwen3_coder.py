@@ -79,12 +79,12 @@ class Qwen3CoderFamily(ChatMarkup):
         )
 
 
-def call_text(call: ToolCall, tools: Sequence[Tool]) -> str:
+def call_text(call: ToolCall, tools: Sequence[Tool], values: PlainValues = VALUES) -> str:
     """A call as the published template writes it."""
     schemas = properties(tools, call.name)
     arguments = call.arguments if isinstance(call.arguments, dict) else {"input": call.arguments}
     written = "".join(
-        f"<parameter={key}>\n{VALUES.write(value, schemas.get(key))}\n</parameter>\n"
+        f"<parameter={key}>\n{values.write(value, schemas.get(key))}\n</parameter>\n"
         for key, value in arguments.items()
     )
     return f"{OPEN}\n<function={call.name}>\n{written}</function>\n{CLOSE}"
