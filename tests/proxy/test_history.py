@@ -150,7 +150,9 @@ def test_a_call_that_was_given_words_nobody_said_is_context_and_no_answer() -> N
     scene = Scene()
     one = scene.answer(scene.plan(ASK), tool_call("ls"))
     fabricated = replace(one, text="Got it. Thanks for the additional context!")
-    opening = Message("user", "All is well.\n\nResume the prior task using the summary above. Go on.")
+    opening = Message(
+        "user", "All is well.\n\nResume the prior task using the summary above. Go on."
+    )
     after = scene.plan(opening, fabricated, result(one))
     assert after.fork is ForkReason.COMPACTION
     assert "additional context!\n<tool_call>" in FAMILY.decode(after.prompt_ids)
