@@ -13,12 +13,12 @@ from statistics import fmean
 
 import torch
 from msgspec import Struct
+from msgspec.structs import replace
 
-from opengyre.app.bench.recordings import Case, Cases, budget_of, cases_of, model_for
+from opengyre.app.bench.recordings import Case, Cases, Policy, budget_of, cases_of, policy_for
 from opengyre.core.fakes import CountingIds
 from opengyre.core.records import ExecutionSample, MicroStep, Trajectory
 from opengyre.learner.ablate import Measured, ablate
-from opengyre.model.qwen3 import Qwen3
 from opengyre.tree.ledger import Ledger
 from opengyre.tree.pack import micro_steps
 from opengyre.tree.roles import trains
@@ -92,9 +92,11 @@ def measure_jmax(
     budget = settings.token_budget or budget_of(cases)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="opengyre-jmax-") as scratch:
-        model, name = model_for(cases, min(budget, cases.longest), Path(scratch))
+        policy = policy_for(cases, min(budget, cases.longest), Path(scratch))
         draws = [
-            _one_draw(model, _chosen(cases, f"{settings.seed}/{draw}", budget), settings, now)
+            _one_draw(
+                policy, _chosen(cases, policy, f"{settings.seed}/{draw}", budget), settings, now
+            )
             for draw in range(settings.draws)
         ]
     leaves = [len(case.tree.leaves()) for case in cases.told]
@@ -102,7 +104,7 @@ def measure_jmax(
     return JmaxResult(
         choices=[_choice(j_max, draws, cases) for j_max in CHOICES],
         runs=[run.name for run in cases.runs],
-        model=name,
+        model=policy.words,
         advantages="recorded" if cases.recorded_advantages else "+1 and -1 in turns",
         executions=len(leaves),
         branched=sum(count > 1 for count in leaves),
@@ -129,7 +131,7 @@ class _Draw(_Chosen):
     measured: dict[str, Measured]
 
 
-def _chosen(cases: Cases, seed: str, budget: int) -> _Chosen:
+def _chosen(cases: Cases, policy: Policy, seed: str, budget: int) -> _Chosen:
     chosen = _Chosen({}, {})
     for name, j_max in CHOICES.items():
         ledger, samples = Ledger(), []
@@ -138,7 +140,7 @@ def _chosen(cases: Cases, seed: str, budget: int) -> _Chosen:
             selection = select(case.tree, j_max, draws, budget)
             ledger.add(selection.ledger)
             if selection.oldest_version is not None:
-                samples.append(_sample(case, selection.trajectories))
+                samples.append(_sample(case, policy, selection.trajectories))
         ledger.check()
         chosen.ledgers[name] = ledger
         chosen.micros[name] = micro_steps(samples, budget, 0, CountingIds())
@@ -146,19 +148,19 @@ def _chosen(cases: Cases, seed: str, budget: int) -> _Chosen:
 
 
 def _one_draw(
-    model: Qwen3, chosen: _Chosen, settings: JmaxSettings, now: Callable[[], float]
+    policy: Policy, chosen: _Chosen, settings: JmaxSettings, now: Callable[[], float]
 ) -> _Draw:
-    measured = ablate(model, chosen.micros, UNLIMITED, now, settings.repeats)
+    measured = ablate(policy.model, chosen.micros, UNLIMITED, now, settings.repeats)
     return _Draw(chosen.micros, chosen.ledgers, measured)
 
 
-def _sample(case: Case, trajectories: list[Trajectory]) -> ExecutionSample:
+def _sample(case: Case, policy: Policy, trajectories: list[Trajectory]) -> ExecutionSample:
     return ExecutionSample(
         execution_id=case.execution_id,
         group_id=case.group_id,
         advantage=case.advantage,
         reward=0.0,
-        trajectories=trajectories,
+        trajectories=[replace(t, token_ids=policy.reads(t.token_ids)) for t in trajectories],
         oldest_version=0,
         owned_tokens=sum(len(chosen.owned) for chosen in trajectories),
     )

@@ -19,7 +19,7 @@ from opengyre.model.qwen3 import Qwen3
 from opengyre.tree.record import ExecutionTree, full_length
 
 RANDOM_HIDDEN = 64
-"""Of the model for recordings whose own is not here: a vocabulary of 150,000 stays 40 MB."""
+"""Of the model for recordings whose own is not here: minutes on one core."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Cases:
     recorded_advantages: bool
     longest: int
     """Tokens of the longest context with its answer."""
-    vocabulary: int
-    """Largest token id + 1."""
+    occurring: list[int]
+    """Token ids that occur, ascending."""
 
 
 def cases_of(places: Sequence[Path], most: int) -> Cases:
@@ -68,7 +68,7 @@ def cases_of(places: Sequence[Path], most: int) -> Cases:
         told=told,
         recorded_advantages=recorded,
         longest=max(map(full_length, calls)),
-        vocabulary=1 + max(max([*call.suffix_ids, *call.output_ids, 0]) for call in calls),
+        occurring=sorted({i for call in calls for i in (*call.suffix_ids, *call.output_ids)}),
     )
 
 
@@ -116,13 +116,34 @@ def budget_of(cases: Cases) -> int:
     return max(config.cells.token_budget if config else CellsSection().token_budget, cases.longest)
 
 
-def model_for(cases: Cases, positions: int, scratch: Path) -> tuple[Qwen3, str]:
-    """The first run's newest policy where it is here and fits, else a small random one; in words."""
+@dataclass(frozen=True)
+class Policy:
+    """What the cases are trained on."""
+
+    model: Qwen3
+    words: str
+    """What it is."""
+    rows: dict[int, int] | None
+    """The model's own id of each token that occurs; None = the recorded ids."""
+
+    def reads(self, token_ids: list[int]) -> list[int]:
+        """The tokens as the model knows them."""
+        return token_ids if self.rows is None else [self.rows[i] for i in token_ids]
+
+
+def policy_for(cases: Cases, positions: int, scratch: Path) -> Policy:
+    """The first run's newest policy where it is here and fits, else a small random one.
+
+    The random one has rows for the tokens that occur and no more: with all of a large vocabulary the
+    head of so small a model would take nearly all of its time.
+    """
     own = _own_model(cases.runs[0])
+    largest = cases.occurring[-1]
     if own is not None:
-        shape = own[0].shape
-        if shape.vocab_size >= cases.vocabulary and shape.max_position_embeddings >= positions:
+        shape = own.model.shape
+        if shape.vocab_size > largest and shape.max_position_embeddings >= positions:
             return own
+    count = len(cases.occurring)
     sizes: dict[str, object] = {
         "hidden_size": RANDOM_HIDDEN,
         "intermediate_size": 3 * RANDOM_HIDDEN,
@@ -134,13 +155,17 @@ def model_for(cases: Cases, positions: int, scratch: Path) -> tuple[Qwen3, str]:
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
         "tie_word_embeddings": True,
-        "vocab_size": cases.vocabulary,
+        "vocab_size": count,
     }
-    words = f"a random Qwen3: 2 layers of {RANDOM_HIDDEN}, a vocabulary of {cases.vocabulary:,}"
-    return new_policy(sizes, 0, scratch / "random"), words
+    words = (
+        f"a random Qwen3: 2 layers of {RANDOM_HIDDEN}, rows for the {count:,} tokens that occur "
+        f"(ids up to {largest:,})"
+    )
+    model = new_policy(sizes, 0, scratch / "random")
+    return Policy(model, words, {token: row for row, token in enumerate(cases.occurring)})
 
 
-def _own_model(run: Path) -> tuple[Qwen3, str] | None:
+def _own_model(run: Path) -> Policy | None:
     """None where only the tokenizer is here: the model is served elsewhere."""
     found = checkpoints(run / "checkpoints")
     with open_run(run) as store:
@@ -151,6 +176,6 @@ def _own_model(run: Path) -> tuple[Qwen3, str] | None:
         if not found:
             assert config is not None
             found = [policy_folder(config)]
-        return load_model(found[-1]), f"weights of {found[-1].name}"
+        return Policy(load_model(found[-1]), f"weights of {found[-1].name}", None)
     except UserError:
         return None
