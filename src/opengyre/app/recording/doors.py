@@ -4,6 +4,7 @@ Invariant: nobody gets in without the recording's key; an execution that was end
 one that was left open by a killed proxy goes on under the same key.
 """
 
+import asyncio
 import hashlib
 import hmac
 import math
@@ -83,7 +84,7 @@ class Endings:
         return report
 
     async def _book(self, execution_id: str, reward: float, said: dict[str, Json]) -> None:
-        calls = self._store.calls(execution_id)
+        calls = await asyncio.to_thread(self._store.calls, execution_id)
         group_id = _text(said, "group", execution_id)
         record = ExecutionRecord(
             execution_id=execution_id,
@@ -119,7 +120,9 @@ class Endings:
             state=GroupState.READY,
         )
         members = [r for r in self._store.executions() if r.group_id == record.group_id]
-        samples = samples_from_store(self._config, self._store, record.group_id, members)
+        samples = await asyncio.to_thread(  # trees of a million tokens take seconds
+            samples_from_store, self._config, self._store, record.group_id, members
+        )
         await self._store.put_group(row, samples.ledger_by_execution)
 
 
@@ -145,18 +148,31 @@ class FrontDoor:
         if found is not None:
             execution_id, rest = found[1], found[2]
             given = _key(Headers(scope=scope))
-            self._open(execution_id, given)
-            if rest == END and scope["method"] == "POST":
+            refusal = self._open(execution_id, given)
+            if refusal is not None:
+                app = _refused(refusal)
+            elif rest == END and scope["method"] == "POST":
                 app = await self._end(execution_id, given, Request(scope, receive))
-            elif execution_id in self._endings.ended and execution_id not in self._executions:
-                app = _refused(Refusal(Kind.NOT_FOUND, f"execution {execution_id} has ended"))
         await app(scope, receive, send)
 
-    def _open(self, execution_id: str, given: str) -> None:
-        may = self._admit is not None and hmac.compare_digest(given.encode(), self._key.encode())
-        known = execution_id in self._executions or execution_id in self._endings.ended
-        if self._admit is not None and may and not known and NAME.fullmatch(execution_id):
-            self._admit(execution_id)
+    def _open(self, execution_id: str, given: str) -> Refusal | None:
+        """Open it if it may be; why not, unless that is for the proxy to say."""
+        if execution_id in self._executions:
+            return None
+        if execution_id in self._endings.ended:
+            return Refusal(Kind.NOT_FOUND, f"execution {execution_id} has ended")
+        if self._admit is None:
+            return None
+        if not hmac.compare_digest(given.encode(), self._key.encode()):
+            wanted = "the recording wants its key as x-api-key or Bearer"
+            return Refusal(
+                Kind.UNAUTHENTICATED, f"{wanted}; found {'another' if given else 'none'}"
+            )
+        if not NAME.fullmatch(execution_id):
+            wanted = "wanted a name of at most 64 letters, digits, dots and dashes after /run/"
+            return Refusal(Kind.NOT_FOUND, f"{wanted}; found {execution_id!r}")
+        self._admit(execution_id)
+        return None
 
     async def _end(self, execution_id: str, given: str, request: Request) -> Response:
         try:
