@@ -33,7 +33,7 @@ RUN = HarnessRun(
     env={"EXTRA": "1"},
 )
 PROGRAM = Path(sys.executable)
-HARNESSES = [
+HARNESSES: list[Harness] = [
     ClaudeCode(PROGRAM),
     Codex(PROGRAM),
     QwenCode(PROGRAM, PROGRAM),
