@@ -77,11 +77,16 @@ class Recorded:
         self._config = config
         records = {record.execution_id: record for record in store.executions()}
         fates = _fates(records.values(), store.groups(), config)
-        self.executions = [
-            Execution(execution_id, records.get(execution_id), fates.get(execution_id, NO_VERDICT))
-            for execution_id in store.recorded()
-        ]
+        self._by_id = {
+            name: Execution(name, records.get(name), fates.get(name, NO_VERDICT))
+            for name in (*records, *store.recorded())
+        }
+        self.executions = [self._by_id[name] for name in store.recorded()]
         """Those that made a call."""
+
+    def execution(self, execution_id: str) -> Execution:
+        """Also one that ended without a call."""
+        return self._by_id[execution_id]
 
     def tree(self, execution: Execution) -> ExecutionTree:
         """Its calls."""
@@ -104,10 +109,9 @@ class Recorded:
         for execution in self.executions:
             yield execution, self._ledger(execution, booked)
 
-    def ledger(self, execution_id: str) -> Ledger:
-        """Of one execution; empty for one that made no call."""
-        found = (one for one in self.executions if one.execution_id == execution_id)
-        return next((self._ledger(one, self._store.ledgers()) for one in found), Ledger())
+    def ledger(self, execution: Execution) -> Ledger:
+        """Of one execution."""
+        return self._ledger(execution, self._store.ledgers())
 
     def _ledger(self, execution: Execution, booked: dict[str, Ledger]) -> Ledger:
         ledger = booked.get(execution.execution_id)

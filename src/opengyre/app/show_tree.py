@@ -6,21 +6,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from opengyre.app.claim import recorded_config
 from opengyre.app.excluded import last_line
-from opengyre.app.groups import group_draws
-from opengyre.app.recorded import Recorded
-from opengyre.config.load import load_config
-from opengyre.config.run import RunConfig
+from opengyre.app.recorded import Recorded, config_of
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import VerdictKind
 from opengyre.core.records import ExecutionRecord
 from opengyre.store.run import RunStore
 from opengyre.tree.record import ExecutionTree
 from opengyre.tree.roles import trains
-from opengyre.tree.select import select
+from opengyre.tree.select import Selection
 from opengyre.tree.show import BranchLine, describe, fates_of
-from opengyre.tree.weigh import draws_of
 
 LISTED = 40
 """Executions that a listing shows: the newest, on one screen."""
@@ -41,11 +36,13 @@ def show_tree(run: Path, execution: str, console: Console) -> None:
             return
         name = _named(execution, names)
         tree = ExecutionTree(store.calls(name))
-        config = recorded_config(store) or load_config(run / "config.toml")
-        ledger = Recorded(store, config).ledger(name)
+        recorded = Recorded(store, config_of(run, store))
+        mine = recorded.execution(name)
+        ledger, selection = recorded.ledger(mine), recorded.selection(mine, tree)
     record = records.get(name)
     trained = ledger.owned > 0  # not: held out, excluded, or of a group without spread
-    console.print(_drawn(name, record, tree, config, trained=trained), highlight=False)
+    drawn = _drawn(_headline(name, record), tree, selection if trained else None)
+    console.print(drawn, highlight=False)
     parts = " + ".join(f"{tokens:,} {fate}" for fate, tokens in fates_of(ledger).items())
     console.print(f"{ledger.sampled:,} sampled = {parts or 0}", highlight=False, soft_wrap=True)
     if record is not None and record.verdict.detail:
@@ -75,21 +72,10 @@ def _headline(name: str, record: ExecutionRecord | None) -> str:
     ) + ("" if verdict.kind is VerdictKind.SCORED else f"  {last_line(verdict)}")
 
 
-def _drawn(
-    name: str,
-    record: ExecutionRecord | None,
-    tree: ExecutionTree,
-    config: RunConfig,
-    *,
-    trained: bool,
-) -> Tree:
-    group_id = name if record is None else record.group_id
-    draws = draws_of(group_draws(config, group_id))  # those that training selected with
-    draw = draws(name)
-    selection = select(tree, config.learner.j_max, draw, config.cells.token_budget)
-    root = Tree(escape(_headline(name, record)))
+def _drawn(headline: str, tree: ExecutionTree, selection: Selection | None) -> Tree:
+    root = Tree(escape(headline))
     above = [root]
-    for line in describe(tree, selection if trained else None):
+    for line in describe(tree, selection):
         del above[line.depth + 1 :]
         above.append(above[line.depth].add(_branch(line)))
     return root

@@ -50,12 +50,9 @@ def document(
     told: set[str] = set()
     first, *others = tips
     agent = _agent(scene, execution)
-    root = _conversation(scene, tree, first, told) | {
-        "session_id": execution.execution_id,
-        "agent": agent,
-        "notes": NOTES,
-        "extra": _facts(scene, execution, selection),
-    }
+    root = _conversation(scene, tree, first, told)
+    root |= {"session_id": execution.execution_id, "agent": agent, "notes": NOTES}
+    root["extra"] |= _facts(scene, execution, selection)
     below = [_conversation(scene, tree, tip, told) | {"agent": agent} for tip in others]
     return root | ({"subagent_trajectories": below} if below else {})
 
