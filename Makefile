@@ -25,8 +25,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	touch $@
 
-quickstart: $(VENV)/.quickstart  ## train the bundled policy through Claude Code
-	$(BIN)/opengyre quickstart
+quickstart: $(VENV)/.quickstart  ## train the bundled policy through Claude Code; ARGS="--seed 1" and so on
+	$(BIN)/opengyre quickstart $(ARGS)
 
 test: $(VENV)/.dev  ## all tests but those of test-harnesses
 	$(BIN)/pytest -m "not harnesses"
