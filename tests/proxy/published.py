@@ -13,6 +13,7 @@ import tarfile
 import urllib.request
 import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -62,7 +63,26 @@ THINK_IDS = {128798: "<think>", 128799: "</think>"}
 
 
 def read_member(archive: Archive, name: str) -> bytes:
-    """A file of an archive, fetched if it was not."""
+    """A file of an archive."""
+    kept = fetched(archive)
+    if archive.url.endswith(".whl"):
+        with zipfile.ZipFile(kept) as zipped:
+            return zipped.read(name)
+    with tarfile.open(fileobj=io.BytesIO(kept.read_bytes())) as tar:
+        member = tar.extractfile(name)
+        assert member is not None
+        return member.read()
+
+
+def members(wheel: Archive, folder: str) -> dict[str, str]:
+    """The texts in a folder of a wheel, by their names in it."""
+    with zipfile.ZipFile(fetched(wheel)) as zipped:
+        names = [name for name in zipped.namelist() if name.startswith(folder)]
+        return {name.removeprefix(folder): zipped.read(name).decode() for name in names}
+
+
+def fetched(archive: Archive) -> Path:
+    """The archive's file, fetched if it was not."""
     kept = cache() / "archives" / archive.sha256
     if not kept.is_file():
         with urllib.request.urlopen(archive.url, timeout=300) as answer:
@@ -73,13 +93,7 @@ def read_member(archive: Archive, name: str) -> bytes:
         partial = kept.with_suffix(".partial")
         partial.write_bytes(content)
         partial.rename(kept)
-    if archive.url.endswith(".whl"):
-        with zipfile.ZipFile(kept) as zipped:
-            return zipped.read(name)
-    with tarfile.open(fileobj=io.BytesIO(kept.read_bytes())) as tar:
-        member = tar.extractfile(name)
-        assert member is not None
-        return member.read()
+    return kept
 
 
 @functools.cache

@@ -246,7 +246,11 @@ def test_the_configuration_names_every_family() -> None:
         ("glm4_moe", None, "glm-4.5"),
         ("qwen3_moe", "<|im_start|> <tool_call> <function= <parameter=", "qwen3-coder"),
         ("qwen3_moe", "<|im_start|> <think> <tool_call> <function-name>", "qwen3"),
-        ("qwen3_5", "<|im_start|> <think> <tool_call> <function= <parameter=", "qwen3.6"),
+        (
+            "qwen3_5",
+            "<think> <parameter= No user query found in messages. enable_thinking is false",
+            "qwen3.6",
+        ),
         ("deepseek_v3", "<｜Assistant｜></think> <｜tool▁calls▁begin｜>", "deepseek-v3.1"),
     ],
 )
@@ -267,7 +271,7 @@ def test_a_folder_tells_its_family(
         ("llama", None),
         ("qwen3", "<|start_header_id|>"),
         ("deepseek_v3", "<｜Assistant｜> </think> <｜tool▁calls▁begin｜> ```json"),
-        ("qwen3_8", "<|im_start|> <think> <function= <parameter= Reasoning effort is set"),
+        ("qwen3_5", "<|im_start|> <think> <tool_call> <function= <parameter="),
     ],
 )
 def test_a_folder_that_could_be_anything_is_refused(

@@ -1,5 +1,6 @@
 """Families against the chat templates and tokenizers that their models were published with."""
 
+import contextlib
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from opengyre.core.errors import UserError
 from opengyre.proxy.families.base import (
     Family,
     encode_conversation,
@@ -20,7 +22,9 @@ from tests.proxy import strategies
 from tests.proxy.families_for_tests import BASH, SMALL, UNTYPED, answers
 from tests.proxy.published import (
     TEMPLATES,
+    TRL,
     deepseek_tokenizer,
+    members,
     qwen3_tokenizer,
     template,
     template_text,
@@ -116,6 +120,30 @@ def test_the_rendering_is_the_published_templates(name: str, data: st.DataObject
 def test_the_published_template_tells_the_family(name: str, tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text(template_text(name))
     assert detect_family(tmp_path) == name
+
+
+KNOWN = {
+    "qwen3": "qwen3",
+    "qwen3_instruct_2507": "qwen3",
+    "qwen3_vl": "qwen3",
+    "qwen2_5": "qwen2.5",
+    "qwen3_5_think": "qwen3.6",
+    "qwen3_6": "qwen3.6",
+    "glm4moe": "glm-4.5",
+}
+"""Of the templates that TRL ships."""
+
+
+def test_of_all_templates_that_a_library_ships_only_the_known_ones_are_told(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "chat_template.jinja"
+    told = {}
+    for name, text in members(TRL, "trl/chat_templates/").items():
+        file.write_text(text)
+        with contextlib.suppress(UserError):
+            told[name.removesuffix(".jinja").removesuffix("_training")] = detect_family(tmp_path)
+    assert told == KNOWN
 
 
 @pytest.mark.parametrize("name", FAMILIES)

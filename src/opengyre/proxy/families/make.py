@@ -55,7 +55,7 @@ FAMILIES: dict[str, Entry] = {
     ),
     "qwen3.6": Entry(
         lambda tokenizer, _style: Qwen36Family(tokenizer),
-        has=("<|im_start|>", "<function=", "<parameter=", "<think>"),
+        has=("<parameter=", "No user query found in messages.", "enable_thinking is false"),
         lacks=("Reasoning effort",),
     ),
     "qwen2.5": Entry(
