@@ -8,7 +8,7 @@ from rich.progress import Progress
 from opengyre.app.export.write import Choice, export_run
 from opengyre.app.policy import read_tokenizer
 from opengyre.app.recorded import config_of, open_run
-from opengyre.app.sources import policy_folder
+from opengyre.app.sources import QUICKSTART_POLICY, policy_folder
 from opengyre.core.errors import UserError
 from opengyre.proxy.families.base import Family
 from opengyre.proxy.families.make import AUTO, detect_family, make_family
@@ -51,7 +51,9 @@ def family_of(run: Path, tokenizer: Path | None) -> Family:
     if config is None:
         assert tokenizer is not None
         return make_family(detect_family(tokenizer), read_tokenizer(tokenizer))
-    folder = tokenizer or policy_folder(config)
+    bundled = str(config.policy.model) == QUICKSTART_POLICY
+    own = policy_folder(config) if bundled else config.policy.model  # a served model has no weights
+    folder = tokenizer or own
     chosen = config.policy.family
     name = detect_family(folder) if chosen == AUTO else chosen
     return make_family(name, read_tokenizer(folder), config.policy.tool_style)
