@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from tokenizers import Tokenizer
 
 from opengyre.proxy.families.base import ParsedCall, Reply
-from opengyre.proxy.families.calls import find_calls, properties, skip_space, split_calls
+from opengyre.proxy.families.calls import find_calls, properties, split_calls
 from opengyre.proxy.families.chatml import CONTROLS, ChatMarkup, is_clean, system_chunk
 from opengyre.proxy.families.values import Ends, PlainValues
 from opengyre.proxy.messages import Json, Tool, ToolCall, Turn
@@ -107,7 +107,7 @@ def read_call(
         value = text[found.end() : closed].removeprefix("\n").removesuffix("\n")
         arguments[key] = VALUES.read(value, schemas.get(key))
         position = closed + len("</parameter>")
-    end = END.match(text, skip_space(text, position))
+    end = END.match(text, position)
     return (end.end(), ParsedCall(name, arguments)) if end else None
 
 
