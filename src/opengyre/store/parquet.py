@@ -47,10 +47,10 @@ class Row(Struct, kw_only=True):
     advantage: float | None
     """Relative to the group; None for an execution that enters no baseline."""
     trained: bool
-    """Whether the run's learner got it."""
+    """Whether it is what a learner takes: of a scored execution, in a whole group that differs."""
     why_untrained: str | None
     step: int | None
-    """Optimiser step that consumed it."""
+    """Optimiser step that consumed it; None where none did."""
     trajectory: int
     """Order of drawing within the execution, from 0."""
     trajectories: int

@@ -21,6 +21,9 @@ from opengyre.tree.record import ExecutionTree, full_length
 RANDOM_HIDDEN = 64
 """Of the model for recordings whose own is not here: minutes on one core."""
 
+ROUNDING = 1e-9
+"""An advantage below it is that of the mean reward: no gradient."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -49,7 +52,7 @@ def cases_of(places: Sequence[Path], most: int) -> Cases:
     """The newest `most` executions of each run. Raises UserError."""
     runs = run_folders(places)
     found = [pair for run in runs for pair in _cases(run, most)]
-    told = [case for case, recorded in found if recorded and case.advantage]
+    told = [case for case, recorded in found if recorded and abs(case.advantage) > ROUNDING]
     recorded = bool(told)
     if not recorded:
         told = [
