@@ -73,6 +73,56 @@ def test_codex(marks: CallMarks, role: Role) -> None:
     assert why
 
 
+QWEN = "You are Qwen Code, a non-interactive CLI agent"
+SUM_UP = "You are the component that summarizes a conversation when its context window is full."
+PART = "You are a general-purpose subagent working for a parent agent."
+
+
+@pytest.mark.parametrize(
+    ("marks", "role"),
+    [
+        (CallMarks(system=QWEN, tool_names=TOOLS), Role.MAIN),
+        (CallMarks(system=QWEN), Role.MAIN),
+        (CallMarks(system=QWEN, tool_names=TOOLS, last_user_text=SUM_UP), Role.MAIN_SUMMARY),
+        (CallMarks(system=PART, tool_names=TOOLS), Role.SUB_AGENT),
+        (CallMarks(system=PART, tool_names=TOOLS, last_user_text=SUM_UP), Role.SUB_AGENT_SUMMARY),
+        (CallMarks(system=SUM_UP), Role.MAIN_SUMMARY),
+        (CallMarks(system=SUM_UP, earlier=Role.MAIN), Role.MAIN_SUMMARY),
+        (CallMarks(system=SUM_UP, earlier=Role.SUB_AGENT), Role.SUB_AGENT_SUMMARY),
+        (CallMarks(system=SUM_UP, earlier=Role.SUB_AGENT_SUMMARY), Role.SUB_AGENT_SUMMARY),
+        (
+            CallMarks(
+                system="You are now acting as the managed memory extraction subagent for an AI",
+                tool_names=TOOLS,
+            ),
+            Role.AUXILIARY,
+        ),
+        (CallMarks(system="You are an independent Goal Verifier."), Role.AUXILIARY),
+    ],
+)
+def test_qwen_code(marks: CallMarks, role: Role) -> None:
+    assert classify("qwen-code", marks)[0] is role
+
+
+BELOW = {"x-session-id": "b", "x-parent-session-id": "a"}
+FLATTEN = "You are a context summarization agent. You are given a conversation."
+
+
+@pytest.mark.parametrize(
+    ("marks", "role"),
+    [
+        (CallMarks(system="You are opencode", tool_names=TOOLS), Role.MAIN),
+        (CallMarks(system="You are opencode", tool_names=TOOLS, headers=BELOW), Role.SUB_AGENT),
+        (CallMarks(system=FLATTEN), Role.MAIN_SUMMARY),
+        (CallMarks(system=FLATTEN, earlier=Role.SUB_AGENT), Role.SUB_AGENT_SUMMARY),
+        (CallMarks(system=FLATTEN, headers=BELOW), Role.SUB_AGENT_SUMMARY),
+        (CallMarks(system="You are a title generator. You output titles."), Role.AUXILIARY),
+    ],
+)
+def test_opencode(marks: CallMarks, role: Role) -> None:
+    assert classify("opencode", marks)[0] is role
+
+
 @pytest.mark.parametrize("harness", ["mini-swe-agent", "command"])
 def test_harnesses_with_one_conversation_are_main(harness: str) -> None:
     assert classify(harness, CallMarks(headers=AGENT, last_user_text=SUMMARY))[0] is Role.MAIN
