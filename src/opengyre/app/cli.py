@@ -209,13 +209,19 @@ def proxy(  # noqa: PLR0913 — a command's options
     """Record any agent program against a served model, without training.
 
     Exact tokens and log-probabilities of every call go to the run folder, before its answer leaves.
-    Point the program at the base URL that is printed, with the key beside it:
+    Point the program at the base URL that is printed, with its key. Whole command lines are printed:
 
-    Claude Code: ANTHROPIC_BASE_URL=BASE ANTHROPIC_API_KEY=KEY. Codex: a provider with base_url BASE/v1
-    and wire_api responses. Qwen Code: OPENAI_BASE_URL=BASE/v1 OPENAI_API_KEY=KEY. OpenCode: a provider
-    with baseURL BASE/v1. mini-swe-agent: OPENAI_API_BASE=BASE/v1 OPENAI_API_KEY=KEY. Whole command
-    lines are printed at the start. POST BASE/end with {"reward": 1.0} ends an execution.
+    Claude Code: ANTHROPIC_BASE_URL=BASE ANTHROPIC_API_KEY=KEY
 
+    Codex: a provider with base_url BASE/v1 and wire_api responses
+
+    Qwen Code: OPENAI_BASE_URL=BASE/v1 OPENAI_API_KEY=KEY
+
+    OpenCode: a provider with baseURL BASE/v1 and apiKey KEY
+
+    mini-swe-agent: OPENAI_API_BASE=BASE/v1 OPENAI_API_KEY=KEY
+
+    POST BASE/end with {"reward": 1.0} ends an execution with a reward.
     Ctrl-C stops it, the same command goes on. See docs/recording.md.
     """
     from opengyre.app.recording.command import run_recording

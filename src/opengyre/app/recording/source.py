@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from opengyre.app.recording.options import RecordingOptions, model_rows
 from opengyre.core.errors import UserError
 from opengyre.core.protocols import Clock, Generator, IdSource
-from opengyre.engine.upstream.base import UpstreamCounts
+from opengyre.engine.upstream.base import Facts, ServerApi, UpstreamCounts
 from opengyre.engine.upstream.client import Patience, Upstream
 from opengyre.engine.upstream.find import find_server
 from opengyre.engine.upstream.probe import check_server
@@ -52,29 +52,51 @@ async def open_source(
     wire = Wire(options.upstream, Deadlines(silence_s=options.silence_s), options.upstream_key)
     try:
         api, facts = await find_server(wire, versions)
-        rows = model_rows(options.model)
-        notes = await check_server(
-            api,
-            facts,
-            lambda text: list(family.encode(text)),
-            model=str(options.model),
-            rows=rows,
-            temperature=options.temperature,
-        )
-        patience = Patience(total_s=options.patience_s)
-        upstream = Upstream(api, facts, clock, ids, patience=patience, rows=rows)
-        yield Source(
-            generator=upstream,
-            title=f"{facts.software} {facts.release} at {wire.url} with {facts.model}",
-            context_tokens=_context(options, facts.context_tokens),
-            counts=upstream.counts,
-            versions=versions,
-            trouble=lambda: upstream.trouble,
-            notes=notes,
-        )
-        await api.close()
+        try:
+            yield await _checked(
+                options, family, versions, _Reached(api, facts, wire.url), clock, ids
+            )
+        finally:
+            await api.close()
     finally:
         await wire.close()
+
+
+@dataclass(frozen=True)
+class _Reached:
+    api: ServerApi
+    facts: Facts
+    url: str
+
+
+async def _checked(
+    options: RecordingOptions,
+    family: Family,
+    versions: VersionBook,
+    reached: _Reached,
+    clock: Clock,
+    ids: IdSource,
+) -> Source:
+    api, facts, rows = reached.api, reached.facts, model_rows(options.model)
+    notes = await check_server(
+        api,
+        facts,
+        lambda text: list(family.encode(text)),
+        model=str(options.model),
+        rows=rows,
+        temperature=options.temperature,
+    )
+    patience = Patience(total_s=options.patience_s)
+    upstream = Upstream(api, facts, clock, ids, patience=patience, rows=rows)
+    return Source(
+        generator=upstream,
+        title=f"{facts.software} {facts.release} at {reached.url} with {facts.model}",
+        context_tokens=_context(options, facts.context_tokens),
+        counts=upstream.counts,
+        versions=versions,
+        trouble=lambda: upstream.trouble,
+        notes=notes,
+    )
 
 
 @contextlib.contextmanager

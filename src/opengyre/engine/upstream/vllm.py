@@ -84,7 +84,6 @@ class Event(Struct):
 
     choices: list[Choice] = []
     usage: Usage | None = None
-    weight_version: str | None = None
     error: Any = None
 
 
@@ -153,8 +152,8 @@ class Reading:
     def __init__(
         self, request: GenerateRequest, versions: VersionBook, counts: UpstreamCounts
     ) -> None:
-        self._request, self._versions, self._counts = request, versions, counts
-        self._label = FIRST
+        self._request, self._counts = request, counts
+        self._version = versions.number(FIRST)  # the server does not tell any
         self.finish: FinishReason | None = None
         self._checked = False
 
@@ -162,7 +161,6 @@ class Reading:
         """The new tokens, if there are any; the finish is kept until usage was read."""
         if event.error is not None:
             raise _failed(event.error)
-        self._label = event.weight_version or self._label
         if event.usage is not None and event.usage.prompt_tokens_details is not None:
             self._counts.cached_tokens += event.usage.prompt_tokens_details.cached_tokens or 0
         if not event.choices:
@@ -193,7 +191,7 @@ class Reading:
             request_id=self._request.request_id,
             token_ids=ids,
             logprobs=logprobs,
-            version=self._versions.number(self._label),
+            version=self._version,
             finish=finish,
         )
 

@@ -56,7 +56,7 @@ class Wire:
         )
         try:
             async with self._open().request(
-                method, self.url + path, json=body, timeout=timeout
+                method, self.url + path, json=body, timeout=timeout, allow_redirects=False
             ) as response:
                 await self._check(response)
                 raw = await response.read()
@@ -72,7 +72,9 @@ class Wire:
             sock_read=self._deadlines.silence_s,
         )
         try:
-            async with self._open().post(self.url + path, json=body, timeout=timeout) as response:
+            async with self._open().post(
+                self.url + path, json=body, timeout=timeout, allow_redirects=False
+            ) as response:
                 await self._check(response)
                 async for line in _lines(response.content):
                     if line == DONE:
