@@ -40,6 +40,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             context_tokens: int = 200_000,
             max_new_tokens: int = 100_000,
             ping_s: float = 5.0,
+            train_unknown: bool = False,
         ) -> World:
             limits = Limits(
                 context_tokens=context_tokens,
@@ -54,6 +55,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 harness=harness,
                 faults=faults,
                 limits=limits,
+                train_unknown=train_unknown,
             )
             await world.start()
             stack.push_async_callback(world.stop)

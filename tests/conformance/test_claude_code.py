@@ -253,10 +253,19 @@ async def test_a_web_search_asks_beside_the_conversation(start: Start, version: 
 
 async def test_its_own_retries_ask_the_engine_once(start: Start, version: str) -> None:
     lines = Lines({"Fix it.": [Say(bash("echo hi"), "hi"), Say("Done.", "done")]})
-    faults = [Answer(1, 529), Answer(3, 500, times=2)]
+    faults = [Answer(1, 529), Answer(3, 500), Answer(4, 401)]
     world = await start(lines, harness="claude-code", faults=faults)
     expect(world, lines, await run(world, version), ["main: hi done"])
     assert world.faults.requests == 5
+
+
+async def test_what_it_takes_for_fatal_leaves_an_empty_tree(start: Start, version: str) -> None:
+    world = await start(Lines({}), harness="claude-code", faults=[Answer(1, 400, times=9)])
+    outcome = await run(world, version)
+    assert outcome.exit_code == 1
+    assert world.faults.requests == 1
+    world.check()
+    assert world.shape() == []
 
 
 async def test_the_engines_failure_is_asked_again(start: Start, version: str) -> None:
@@ -316,6 +325,14 @@ async def test_an_answer_that_stops_for_its_length_is_gone_on_with(
     expect(world, lines, outcome, ["main: part0 part1 part2 hi done"])
 
 
+async def test_it_gives_up_on_answers_that_never_end(start: Start, version: str) -> None:
+    parts = [Say(f"Part {n} of it and", f"part{n}", stopped=False) for n in range(4)]
+    lines = Lines({"Fix it.": parts})
+    world = await start(lines, harness="claude-code")
+    outcome = await run(world, version)
+    expect(world, lines, outcome, ["main: part0 part1 part2 part3"], ends="")
+
+
 async def test_a_tool_call_that_cannot_be_read_is_recorded_and_trained(
     start: Start, version: str
 ) -> None:
@@ -336,12 +353,13 @@ async def test_tool_calls_that_are_wrong_or_oddly_written_stay_as_they_were_samp
                 Say(call("Bash", cmd="no such argument"), "wrong"),
                 Say(call("NoSuchTool", a=1.0), "unknown"),
                 Say(f"<tool_call>\n{odd}\n</tool_call>", "odd"),
+                Say("  Spaces. \r\n\t\u00a0\n" + bash("printf 'a  \\n\\n'"), "spaces"),
                 Say("Done.", "done"),
             ]
         }
     )
     world = await start(lines, harness="claude-code")
-    expect(world, lines, await run(world, version), ["main: wrong unknown odd done"])
+    expect(world, lines, await run(world, version), ["main: wrong unknown odd spaces done"])
     assert world.report().forks == {}
 
 

@@ -120,6 +120,18 @@ async def test_refusals_and_cuts_happen_when_they_are_due(start: Start) -> None:
     assert world.faults.struck == faults
 
 
+@pytest.mark.parametrize(("told", "role"), [(False, "unknown"), (True, "main")])
+async def test_unknown_calls_are_main_only_if_the_run_says_so(
+    start: Start, told: bool, role: str
+) -> None:
+    lines = Lines({"Hello": [Say("One.", "one")]})
+    world = await start(lines, harness="codex", family=FAMILY, train_unknown=told)
+    await ask(world, user("Hello"))
+    world.check()
+    assert world.shape() == [f"{role}: one"]
+    assert world.calls()[0].role_why.startswith("codex table 1: no rule holds")
+
+
 async def test_a_lost_token_is_found(start: Start) -> None:
     world = await start(Lines({"Hello": [Say("One.", "one")]}), harness="command", family=FAMILY)
     await ask(world, user("Hello"))

@@ -5,6 +5,7 @@ Invariant: what a scenario asserts comes from the store's file and from the engi
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 from starlette.types import Receive, Scope, Send
@@ -24,6 +25,7 @@ from opengyre.proxy.session import Limits
 from opengyre.sandbox.make import make_sandbox
 from opengyre.store.run import RunStore
 from opengyre.tree.record import ExecutionTree
+from opengyre.tree.roles import classify
 from tests.conformance.cells import Say, ScriptedCells
 from tests.conformance.check import TALLY, check, shape
 from tests.conformance.faults import Fault, Faults
@@ -47,6 +49,7 @@ class World:
         harness: str,
         faults: Sequence[Fault] = (),
         limits: Limits,
+        train_unknown: bool = False,
     ) -> None:
         self.folder, self.harness = folder, harness
         self.workspace = folder / "workspace"
@@ -57,6 +60,7 @@ class World:
         self.cells = ScriptedCells(family, self._speak, folder, self.clock)
         self.ids = CountingIds()
         self.faults = Faults(_nothing, faults)
+        self._classify = partial(classify, unknown_as_main=train_unknown)
         self._checked = False
 
     async def start(self, port: int = 0) -> "World":
@@ -73,6 +77,7 @@ class World:
             self._limits,
             self.clock,
             self.ids,
+            classify=self._classify,
         )
         self.serving = await serve(self.faults, socket_path=self.socket, port=port)
         return self
