@@ -92,6 +92,17 @@ async def test_a_stop_token_ends_the_answer_and_is_part_of_it(make: Make) -> Non
     assert chunks[-1].finish is FinishReason.STOP
 
 
+@every_server
+async def test_an_answer_that_had_all_its_tokens_only_lacks_its_finish(make: Make) -> None:
+    server, request = make(), a_request(stops=(7,))
+    stopped = replace(request, prompt_ids=[*PROMPT, 20, 7], first_index=2)
+    full = replace(request, prompt_ids=PROMPT + [20] * 40, first_index=40)
+    async with reached(server) as upstream:
+        assert [c.finish for c in await chunks_of(upstream, stopped)] == [FinishReason.STOP]
+        assert [c.finish for c in await chunks_of(upstream, full)] == [FinishReason.LENGTH]
+    assert not server.requests
+
+
 FAULTS = st.lists(
     st.one_of(
         st.builds(Fault, cut_after=st.integers(0, 6)),

@@ -165,9 +165,15 @@ class Outage:
 
 
 def is_whole(request: GenerateRequest, got: list[int]) -> bool:
-    """Whether these tokens are all that the request can give."""
+    """Whether these tokens, after those it came with, are all that the request can give."""
     full = request.first_index + len(got) >= request.sampling.max_new_tokens
-    return full or (bool(got) and got[-1] in request.sampling.stop_ids)
+    return full or has_stopped(request, got)
+
+
+def has_stopped(request: GenerateRequest, got: list[int]) -> bool:
+    """Whether the newest token of the answer ends it."""
+    answer = [*request.prompt_ids[len(request.prompt_ids) - request.first_index :], *got]
+    return bool(answer) and answer[-1] in request.sampling.stop_ids
 
 
 def remaining(request: GenerateRequest, got: list[int]) -> GenerateRequest:
@@ -192,11 +198,10 @@ def check_whole_distribution(request: GenerateRequest) -> None:
 
 
 def _end(request: GenerateRequest, got: list[int]) -> TokenChunk:
-    stopped = bool(got) and got[-1] in request.sampling.stop_ids
     return TokenChunk(
         request_id=request.request_id,
         token_ids=[],
         logprobs=[],
         version=0,
-        finish=FinishReason.STOP if stopped else FinishReason.LENGTH,
+        finish=FinishReason.STOP if has_stopped(request, got) else FinishReason.LENGTH,
     )
