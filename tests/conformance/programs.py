@@ -129,7 +129,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _install(package: Package, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         archive = _download(package, Path(scratch))
-        _verify(package, archive)
+        verify(package, archive)
         made = Path(scratch) / "unpacked"
         unpack(archive, made, package.only)
         if not (made / package.entry).is_file():
@@ -162,7 +162,8 @@ def _download(package: Package, scratch: Path) -> Path:
     return found[0]
 
 
-def _verify(package: Package, archive: Path) -> None:
+def verify(package: Package, archive: Path) -> None:
+    """Raises UserError unless it is the pinned one."""
     with archive.open("rb") as reader:
         digest = hashlib.file_digest(reader, "sha512").digest()
     found = f"sha512-{base64.b64encode(digest).decode()}"

@@ -9,11 +9,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from opengyre.core.errors import UserError
 from opengyre.proxy.families.qwen3 import Qwen3Family
 from tests.conformance.cells import Say
 from tests.conformance.conftest import Start
 from tests.conformance.faults import Answer, Cut
-from tests.conformance.programs import unpack
+from tests.conformance.programs import PACKAGES, unpack, verify
 from tests.conformance.scenario import Lines, call
 from tests.conformance.world import KEY, World
 from tests.proxy.tokenizers_for_tests import small_tokenizer
@@ -149,3 +150,10 @@ def test_archives_cannot_leave_their_folder(tmp_path: Path) -> None:
     with pytest.raises(tarfile.FilterError):
         unpack(archive, tmp_path / "inside")
     assert not (tmp_path / "evil").exists()
+
+
+def test_a_package_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "claude.tgz"
+    archive.write_bytes(b"not what its maker published")
+    with pytest.raises(UserError, match="do not run it"):
+        verify(PACKAGES["codex"], archive)
