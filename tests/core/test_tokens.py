@@ -28,5 +28,5 @@ def test_token_ids_behave_like_the_list_of_the_same_numbers(
 
 @given(st.lists(IDS, max_size=4))
 def test_joined_pieces_stand_one_after_the_other(pieces: list[list[int]]) -> None:
-    views = [memoryview(array("i", piece)) for piece in pieces]
-    assert TokenIds.joined(views) == [token for piece in pieces for token in piece]
+    arrays = [array("i", piece) for piece in pieces]
+    assert TokenIds.joined(arrays) == [token for piece in pieces for token in piece]

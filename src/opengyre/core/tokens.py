@@ -24,10 +24,11 @@ class TokenIds(Ints):
         return super().__new__(cls, "i", ids)
 
     @classmethod
-    def joined(cls, pieces: Iterable[memoryview]) -> "TokenIds":
-        """One after the other; pieces are views of arrays of this kind."""
+    def joined(cls, pieces: "Iterable[array[int]]") -> "TokenIds":
+        """One after the other; pieces are arrays of the same kind."""
         made = cls()
-        made.frombytes(b"".join(pieces))
+        for piece in pieces:
+            made.extend(piece)
         return made
 
     def __eq__(self, other: object) -> bool:

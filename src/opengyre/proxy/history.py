@@ -234,13 +234,13 @@ class History:
 
     def full_ids(self, call_id: str | None, length: int) -> TokenIds:
         """The first length tokens of a recorded call's prompt and answer."""
-        pieces: list[memoryview] = []
+        pieces: list[array[int]] = []
         while call_id is not None and length > 0:
             tokens = self._tokens[call_id]
             own = length - tokens.reused
             if own > 0:
-                pieces.append(memoryview(tokens.output)[: max(0, own - len(tokens.suffix))])
-                pieces.append(memoryview(tokens.suffix)[:own])
+                pieces.append(_first(tokens.output, own - len(tokens.suffix)))
+                pieces.append(_first(tokens.suffix, own))
                 length = tokens.reused
             call_id = tokens.parent_id
         return TokenIds.joined(reversed(pieces))
@@ -255,6 +255,9 @@ class History:
         new = ((turn_digest(turn), turn[0].thinking) for turn in turns)
         for known, (key, thinking) in enumerate(itertools.chain(past, new)):
             below = _below(reached, key)
+            if len(below) == 1 and _goes_on(below[0], thinking):
+                reached = below  # nearly every turn of a long history
+                continue
             found = _compatible(below, thinking)
             usable = [node for node in found if node.faithful]
             if not usable:
@@ -319,6 +322,15 @@ class History:
         told = "\n".join(message.text for turn in new for message in turn if message.role != "tool")
         known = [text for text in self._summaries if len(text) >= LONG_SUMMARY]
         return any(mark in told for mark in (*AFTER_COMPACTION, *known))
+
+
+def _first(ids: "array[int]", count: int) -> "array[int]":
+    """At most so many; the very array where that is all of it."""
+    return ids if count >= len(ids) else ids[: max(0, count)]
+
+
+def _goes_on(node: Node, thinking: str) -> bool:
+    return node.faithful and (not thinking or thinking == node.thinking)
 
 
 def _below(reached: list[Node], key: Key) -> list[Node]:
