@@ -119,7 +119,7 @@ def read(reader: Reader, dialect: str, raw: bytes) -> Reading:
     return reader.read(DIALECTS[dialect], raw, {}, reader.lines.find(raw))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     dialect=st.sampled_from(sorted(DIALECTS)),
     growth=st.lists(SPEECH, min_size=1, max_size=5),
@@ -158,7 +158,7 @@ def test_only_what_is_new_of_a_growing_body_is_read(*, mark: bool) -> None:
     for turns in range(40):
         reading = read(reader, "anthropic", body("anthropic", talk(turns, mark=mark)))
         assert len(reading.asked.conversation.messages) <= (4 if mark else 2)
-    assert len(reader.lines) == 1
+    assert len(reader.lines) <= (2 if mark else 1)
 
 
 def test_a_reader_remembers_a_bounded_number_of_conversations() -> None:
@@ -171,7 +171,7 @@ def test_a_reader_remembers_a_bounded_number_of_conversations() -> None:
 
 def test_a_list_of_the_same_name_inside_something_else_is_not_the_conversation() -> None:
     inner = b'{"model":"m","a":{"messages":[1,2]},"messages":[1,2],"b":"\\"messages\\":[1,2]"}'
-    assert locate(inner, "messages") == (inner.index(b"[1,2],"), [46, 48])
+    assert locate(inner, "messages") == (inner.index(b"[1,2],"), [49, 51])
     assert locate(b'{"messages":[1],"messages":[2]}', "messages") == (27, [29])
     assert locate(b'{"messages":3}', "messages") is None
     assert locate(b'{"input":[]}', "messages") is None
@@ -262,7 +262,7 @@ async def test_between_two_turns_everything_else_is_served() -> None:
             log.append(f"work {number}")
 
     async def watch() -> None:
-        while len(log) < 11:
+        while log.count("watch") + 5 > len(log):
             log.append("watch")
             await WallClock().sleep(0.0)
 

@@ -97,7 +97,11 @@ class Reader:
         listed = value.get(name)
         items = listed if isinstance(listed, list) else []
         places = locate(text, name)
-        if found and not _goes_on(asked.conversation, places, found.cut):
+        if found and not (
+            _goes_on(items, asked.conversation, found.cut)
+            and places is not None
+            and places[0] == found.cut.start.list_at
+        ):
             return self.read(dialect, body, headers, None)
         new = items[found.cut.start.leading :] if found else items
         chains = list(
@@ -122,15 +126,10 @@ class Reader:
             self.lines.put(cuts[-1], instead_of=part.found.cut if part.found else None)
 
 
-def _goes_on(conversation: Conversation, places: tuple[int, list[int]] | None, cut: Cut) -> bool:
-    """Whether the rest is what may follow a cut: an answer first, in the very list."""
-    first = conversation.messages[:1]
-    return (
-        bool(first)
-        and first[0].role == "assistant"
-        and places is not None
-        and places[0] == cut.start.list_at
-    )
+def _goes_on(items: list[Json], conversation: Conversation, cut: Cut) -> bool:
+    """Whether an answer comes first in the rest: as it was sent and as it was understood."""
+    sent, understood = items[cut.start.leading :], conversation.messages
+    return bool(sent and understood) and _is_answer(sent[0]) and understood[0].role == "assistant"
 
 
 def _cuts(part: Part) -> Iterator[Cut]:
