@@ -13,7 +13,15 @@ from tokenizers import Tokenizer
 
 from opengyre.proxy.families.base import Reply
 from opengyre.proxy.families.calls import find_calls, split_calls
-from opengyre.proxy.families.chatml import CONTROLS, ChatMarkup, is_clean, schema, system_chunk
+from opengyre.proxy.families.chatml import (
+    CONTROLS,
+    END,
+    START,
+    ChatMarkup,
+    is_clean,
+    schema,
+    system_chunk,
+)
 from opengyre.proxy.families.qwen3_coder import (
     CLOSING,
     OPEN,
@@ -38,8 +46,10 @@ class Qwen36Family(ChatMarkup):
         super().__init__(tokenizer, "Qwen3.6")
 
     def head(self, system: str, tools: Sequence[Tool]) -> str:
+        if not tools:
+            return f"{START}system\n{system.strip()}{END}\n" if system else ""
         shown = "".join(f"\n{schema(tool)}" for tool in tools)
-        return system_chunk([TOOLS_BEFORE + shown + TOOLS_AFTER if tools else "", system.strip()])
+        return system_chunk([TOOLS_BEFORE + shown + TOOLS_AFTER, system.strip()])
 
     def render(self, turn: Turn) -> str:
         return super().render(
