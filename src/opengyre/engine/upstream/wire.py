@@ -4,7 +4,6 @@ Invariant: whatever goes wrong on the way is a ServerLostError, whatever the ser
 ServerRefusedError, and both say which server and what it said.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -163,8 +162,3 @@ def checked_url(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         raise UserError(wanted, repr(url), "mend --upstream")
     return url.rstrip("/").removesuffix("/v1")
-
-
-async def within(seconds: float, work: Any) -> None:
-    """Wait for that at most; what it came to does not matter."""
-    await asyncio.wait([asyncio.ensure_future(work)], timeout=seconds)
