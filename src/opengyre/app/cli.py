@@ -104,7 +104,7 @@ def evaluate(
 
 @app.command()
 def report(run: Run) -> None:
-    """Write RUN/report.html: reward, held-out pass rate, cell lanes, waterlevel, tokens."""
+    """Write RUN/report.html: reward, held-out pass rate, cells, waterlevel, tokens and what was cut."""
     from opengyre.app.report.page import write_report
 
     print(write_report(run))
