@@ -15,6 +15,8 @@ ARGUMENTS = ["--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-chec
 PROVIDER = "opengyre"
 KEY_NAME = "OPENGYRE_KEY"
 """Variable that Codex is told to read the key from."""
+QUIET = ["-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false"]
+"""No calls but to the model."""
 
 
 class Codex(NativeHarness, Harness):
@@ -29,7 +31,7 @@ class Codex(NativeHarness, Harness):
     )
 
     def command(self, run: HarnessRun) -> Command:
-        settings: dict[str, str] = {
+        settings = {
             "model": run.model,
             "model_provider": PROVIDER,
             f"model_providers.{PROVIDER}.name": PROVIDER,
@@ -40,7 +42,7 @@ class Codex(NativeHarness, Harness):
         given = [word for name, value in settings.items() for word in ("-c", _toml(name, value))]
         program = f"{INSIDE}/{self._program.name}"
         return Command(
-            argv=[program, "exec", *ARGUMENTS, *given, *run.args, "--", run.instruction],
+            argv=[program, "exec", *ARGUMENTS, *QUIET, *given, *run.args, "--", run.instruction],
             cwd=run.workdir,
             timeout_s=run.timeout_s,
             env={KEY_NAME: run.key, **run.env},
