@@ -36,7 +36,7 @@ def prove_one_line(world: World) -> None:
         assert call.parent_id == before.call_id
         assert call.reused == len(fold(world.calls, before.call_id))
     for call, request in zip(world.calls, world.generator.requests, strict=True):
-        assert fold(world.calls, call.call_id) == request.prompt_ids + call.output_ids
+        assert fold(world.calls, call.call_id) == [*request.prompt_ids, *call.output_ids]
 
 
 @pytest.mark.parametrize("stream", [True, False])
