@@ -34,7 +34,7 @@ class Colocate:
         decisions: list[Decision] = []
         for cell in state.cells.having(CellRole.TRAINING):
             decisions.append(state.order_switch(cell, CellRole.ROLLOUT))
-        if state.paused and not state.cells.having(CellRole.SWITCHING):
+        if state.paused and not state.cells.count(CellRole.SWITCHING):
             state.paused = False
             decisions.append(ResumeRollout())
         return decisions

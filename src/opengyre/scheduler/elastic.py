@@ -16,19 +16,18 @@ class Elastic:
     def arrange(self, state: State) -> list[Decision]:
         """Send back the cells of a past burst; then let at most one cell move."""
         returns = self._send_back(state)
-        if state.phase is not Phase.OPEN or state.cells.having(CellRole.SWITCHING):
+        if state.phase is not Phase.OPEN or state.cells.count(CellRole.SWITCHING):
             return returns
         return self._serve_again(state) or self._join_training(state)
 
     def at_rest(self, state: State) -> bool:
         """Every live cell rolls out, ready for an evaluation."""
-        return not any(cell.live and cell.role is not CellRole.ROLLOUT for cell in state.cells)
+        moving = state.cells.count(CellRole.TRAINING) + state.cells.count(CellRole.SWITCHING)
+        return not moving
 
     def _send_back(self, state: State) -> list[Decision]:
         returns: list[Decision] = []
-        for cell in state.cells.having(CellRole.TRAINING):
-            if cell.burst == state.burst.index:
-                continue
+        for cell in state.cells.told_before(state.burst.index):
             if cell.index == CORE and self._core_stays(state):
                 state.keep_in_training(cell)
             else:
@@ -42,10 +41,10 @@ class Elastic:
 
     def _serve_again(self, state: State) -> list[Decision]:
         """Losses left live executions without any cell: the last training cell serves them."""
-        training = state.cells.having(CellRole.TRAINING)
-        if state.waterlevel == 0 or state.rollout_capacity > 0 or not training:
+        last = state.cells.last(CellRole.TRAINING)
+        if state.waterlevel == 0 or state.rollout_capacity > 0 or last is None:
             return []
-        return [state.order_switch(training[-1], CellRole.ROLLOUT)]
+        return [state.order_switch(last, CellRole.ROLLOUT)]
 
     def _join_training(self, state: State) -> list[Decision]:
         cell = self._next_in_order(state)
@@ -57,5 +56,4 @@ class Elastic:
 
     def _next_in_order(self, state: State) -> Cell | None:
         """The first cell in rollout; none while the core, whose weights it would pull, is lost."""
-        serving = state.cells.having(CellRole.ROLLOUT)
-        return serving[0] if serving and state.cells.core.live else None
+        return state.cells.first(CellRole.ROLLOUT) if state.cells.core.live else None

@@ -4,6 +4,8 @@ Invariant: the same events give the same decisions. Dispatch, choice of groups, 
 publication are the same code under every policy; a policy adds only switches and pauses.
 """
 
+from itertools import islice
+
 from opengyre.scheduler.base import (
     CORE,
     AdmitGroup,
@@ -110,7 +112,9 @@ class Scheduler:
             return []
         state.choose()
         full = state.plan.groups_per_step
-        step_groups = tuple(state.groups.chosen[:full])
+        if state.admitted == min(full, len(state.groups.chosen)):
+            return []
+        step_groups = tuple(islice(state.groups.chosen, full))
         fresh = step_groups[state.admitted :]
         decisions: list[Decision] = [AdmitGroup(one, state.steps_done) for one in fresh]
         state.admitted += len(fresh)

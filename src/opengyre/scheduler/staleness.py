@@ -10,7 +10,7 @@ Dispatching keeps it too: new groups are due last, and all outstanding groups to
 (phi + mu) * B at the start of a burst, are fewer than the (bound + 1) * mu * B slots until then.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -30,26 +30,29 @@ class Slots:
         return min(self.now + bursts * self.per_burst, self.total)
 
 
-def newest_allowed(waiting: Collection[int], version: int, bound: int, slots: Slots) -> int:
+def newest_allowed(waiting: Mapping[int, int], version: int, bound: int, slots: Slots) -> int:
     """The newest dispatch version that the next slot of the burst may take.
 
-    waiting: dispatch versions of all outstanding groups that have no slot, ready or not.
+    waiting: how many outstanding groups of each dispatch version have no slot, ready or not.
     """
     for bursts in range(bound):
         newest = version + bursts - bound
-        due = sum(1 for dispatched in waiting if dispatched <= newest)
+        due = _due(waiting, newest)
         if due and due >= slots.within(bursts):
             return newest
     return version
 
 
-def holds(waiting: Collection[int], version: int, bound: int, slots: Slots) -> bool:
+def holds(waiting: Mapping[int, int], version: int, bound: int, slots: Slots) -> bool:
     """Whether every waiting group can still be consumed within the bound."""
     return all(
-        sum(1 for dispatched in waiting if dispatched <= version + bursts - bound)
-        <= slots.within(bursts)
+        _due(waiting, version + bursts - bound) <= slots.within(bursts)
         for bursts in range(bound + 1)
     )
+
+
+def _due(waiting: Mapping[int, int], newest: int) -> int:
+    return sum(count for version, count in waiting.items() if version <= newest)
 
 
 @dataclass(frozen=True)

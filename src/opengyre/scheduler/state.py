@@ -141,7 +141,7 @@ class State:
         steps = self.burst.end_step - self.steps_done + self.plan.staleness_steps
         wanted = min(steps, self.steps_left) * self.plan.groups_per_step
         count = max(0, wanted - self.groups.count)
-        self.groups.ordered.extend([self.version] * count)
+        self.groups.order(self.version, count)
         self._dispatched += count * self.plan.group_size
         return count
 
@@ -163,7 +163,7 @@ class State:
     def choose(self) -> None:
         """Fill the burst's free slots, in order of completion, as the staleness bound allows."""
         bound = self.plan.staleness_bound
-        while (slots := self._slots()).now:
+        while self.groups.ready and (slots := self._slots()).now:
             newest = newest_allowed(self.groups.waiting, self.version, bound, slots)
             if not self.groups.choose(newest):
                 return
@@ -214,7 +214,7 @@ class State:
 
     def keep_in_training(self, cell: Cell) -> None:
         """Let a training cell go on in this burst."""
-        cell.burst = self.burst.index
+        self.cells.keep(cell, self.burst.index)
 
     # -- proof -----------------------------------------------------------------------------------
 

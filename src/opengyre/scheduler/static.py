@@ -20,17 +20,18 @@ class StaticSplit:
                 f"training_cells = {plan.training_cells} of {len(plan.cells)} cells",
                 f"choose between 1 and {len(plan.cells) - 1}",
             )
-        self._training = frozenset(range(plan.training_cells))
+        self._training_cells = plan.training_cells
 
     def arrange(self, state: State) -> list[Decision]:
         """Send the cells of the training side there."""
         if state.phase is Phase.DONE:
             return []
-        return [
-            state.order_switch(cell, CellRole.TRAINING)
-            for cell in state.cells.having(CellRole.ROLLOUT)
-            if cell.index in self._training
-        ]
+        decisions: list[Decision] = []
+        while (cell := state.cells.first(CellRole.ROLLOUT)) is not None:
+            if cell.index >= self._training_cells:
+                break
+            decisions.append(state.order_switch(cell, CellRole.TRAINING))
+        return decisions
 
     def at_rest(self, state: State) -> bool:
         """The split is for ever."""
