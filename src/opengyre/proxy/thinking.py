@@ -25,6 +25,9 @@ def thinking_tokens(
         start = text.find(thinking)
     if start < 0:
         return len(ids)
-    end = start + len(thinking)
-    counts = range(1, len(ids))
-    return 1 + bisect.bisect_left(counts, end, key=lambda count: len(decode(ids[:count])))
+    wanted = text[: start + len(thinking)]
+
+    def holds(count: int) -> bool:
+        return decode(ids[:count]).startswith(wanted)  # half a letter decodes to another one
+
+    return 1 + bisect.bisect_left(range(1, len(ids)), True, key=holds)
