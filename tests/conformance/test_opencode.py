@@ -109,7 +109,8 @@ async def test_errors_cuts_a_restart_and_a_length_stop(start: Start) -> None:
     world.check()
     assert lines.left == []
     assert world.faults.struck == faults
-    # A cut after a tool call leaves that call behind without its text, and the result of its abort.
+    # A cut in a text leaves an empty answer behind, which is passed over; one after a tool call
+    # that call without its text, and the result of its abort.
     assert world.shape() == ["main: one two three", "  main (history-edited): four half"]
 
 

@@ -161,6 +161,17 @@ def test_a_call_that_was_given_words_nobody_said_is_context_and_no_answer() -> N
     assert FAMILY.decode(merged.suffix_ids).count("<tool_call>") == 1
 
 
+def test_an_empty_answer_counts_only_if_it_was_sampled() -> None:
+    """OpenCode leaves one where a stream was cut, before the answer that it got then."""
+    scene = Scene()
+    one = scene.answer(scene.plan(ASK), tool_call("ls"))
+    plan = scene.plan(ASK, Message("assistant"), one, result(one))
+    assert (plan.fork, plan.parent_id, plan.reused) == (None, "c1", len(scene.full["c1"]))
+    empty = scene.answer(plan, "")
+    after = scene.plan(ASK, one, result(one), empty, Message("user", "Well?"))
+    assert (after.fork, after.parent_id) == (None, "c2")
+
+
 def test_a_sub_agent_that_shares_its_opening_with_main_is_a_conversation_of_its_own() -> None:
     scene = Scene()
     place = Message("user", "You work in /app.")

@@ -35,6 +35,9 @@ AFTER_COMPACTION = (
 """What Claude Code, Codex, OpenCode and Qwen Code say in a history that they have just compacted."""
 LONG_SUMMARY = 40
 """Characters from which a summary found in a request is no accident."""
+NOTHING_SAID = turn_digest((Message("assistant"),))
+"""An answer without text, thinking or calls: unless it was sampled so, it is what OpenCode leaves of a
+stream that was cut, in front of the answer that it got then. It is passed over."""
 REPLY = -1
 """Place of a node that ends with its call's answer; the root has it too, and no call."""
 
@@ -260,6 +263,8 @@ class History:
                 continue
             found = _compatible(below, thinking)
             usable = [node for node in found if node.faithful]
+            if not found and key == NOTHING_SAID:
+                continue
             if not usable:
                 return reached[-1], known, bool(found)
             reached = usable
