@@ -32,12 +32,13 @@ DIALECTS: dict[str, Dialect] = {
     "chat": ChatDialect(),
     "responses": ResponsesDialect(),
 }
+Items = list[dict[str, Any]]
 TOOL = {"type": "object", "properties": {"command": {"type": "string"}}}
 
 
-def chat_items(kind: str, word: str) -> list[dict[str, Any]]:
+def chat_items(kind: str, word: str) -> Items:
     function = {"name": "Bash", "arguments": json.dumps({"command": word})}
-    return {
+    kinds: dict[str, Items] = {
         "user": [{"role": "user", "content": word}],
         "answer": [{"role": "assistant", "content": word}],
         "calls": [
@@ -51,33 +52,36 @@ def chat_items(kind: str, word: str) -> list[dict[str, Any]]:
         "result": [{"role": "tool", "content": word, "tool_call_id": "c1"}],
         "system": [{"role": "system", "content": word}],
         "nothing": [{"role": "user", "content": ""}],
-    }[kind]
+    }
+    return kinds[kind]
 
 
-def anthropic_items(kind: str, word: str) -> list[dict[str, Any]]:
+def anthropic_items(kind: str, word: str) -> Items:
     call = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": word}}
     thinking = {"type": "thinking", "thinking": word, "signature": "s"}
     result = {"type": "tool_result", "tool_use_id": "c1", "content": word}
-    return {
+    kinds: dict[str, Items] = {
         "user": [{"role": "user", "content": [{"type": "text", "text": word}]}],
         "answer": [{"role": "assistant", "content": word}],
         "calls": [{"role": "assistant", "content": [thinking, call]}],
         "result": [{"role": "user", "content": [result]}],
         "system": [{"role": "system", "content": word}],
         "nothing": [{"role": "user", "content": []}],
-    }[kind]
+    }
+    return kinds[kind]
 
 
-def responses_items(kind: str, word: str) -> list[dict[str, Any]]:
+def responses_items(kind: str, word: str) -> Items:
     call = {"type": "function_call", "call_id": "c1", "name": "Bash", "arguments": f"[{len(word)}"}
-    return {
+    kinds: dict[str, Items] = {
         "user": [{"role": "user", "content": word}],
         "answer": [{"role": "assistant", "content": word}, call],
         "calls": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": word}]}, call],
         "result": [{"type": "function_call_output", "call_id": "c1", "output": word}],
         "system": [{"role": "developer", "content": word}],
         "nothing": [{"role": "user", "content": ""}],
-    }[kind]
+    }
+    return kinds[kind]
 
 
 ITEMS = {"anthropic": anthropic_items, "chat": chat_items, "responses": responses_items}

@@ -6,7 +6,7 @@ and the cost of copying it differ (a list of a million new ints takes 40 MB and 
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, SupportsIndex, overload
+from typing import TYPE_CHECKING, Self, SupportsIndex, cast, overload
 
 if TYPE_CHECKING:
     Ints = array[int]
@@ -18,10 +18,10 @@ class TokenIds(Ints):
     """Made by proxy; read by engines, which ask for a list where they need one."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # like a list's
+    __hash__ = None  # like a list's
 
-    def __new__(cls, ids: Iterable[int] = ()) -> "TokenIds":
-        return super().__new__(cls, "i", ids)
+    def __new__(cls, ids: Iterable[int] = ()) -> Self:
+        return cast("Self", super().__new__(cls, "i", ids))
 
     @classmethod
     def joined(cls, pieces: "Iterable[array[int]]") -> "TokenIds":
@@ -42,8 +42,10 @@ class TokenIds(Ints):
     @overload
     def __getitem__(self, key: SupportsIndex) -> int: ...
     @overload
-    def __getitem__(self, key: slice) -> "TokenIds": ...
-    def __getitem__(self, key: SupportsIndex | slice) -> "int | TokenIds":
+    def __getitem__(self, key: "slice[int | None, int | None, int | None]") -> "TokenIds": ...
+    def __getitem__(
+        self, key: "SupportsIndex | slice[int | None, int | None, int | None]"
+    ) -> "int | TokenIds":
         if isinstance(key, slice):
             return TokenIds(super().__getitem__(key))
         return super().__getitem__(key)

@@ -2,11 +2,14 @@
 
 Invariant: every execution has its own conversation and text, and all of them have a call in flight
 at once; the proxy's process may use one core only, and the clients none of it where there is another.
+Calls begin at random times, as those of programs that know nothing of one another do; an answer takes
+longer than all of them need to begin.
 """
 
 import asyncio
 import http
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +24,10 @@ from opengyre.core.protocols import Clock
 
 CHARS_PER_TOKEN = 4
 """Of source code, about; the table tells what it was."""
-ENGINE_S = 3.0
-"""How long an answer takes: as long as it takes to hand in the calls of all executions."""
+CALL_S = 0.012
+"""Seconds between two calls on average: one core is busy for most of it."""
+TOKEN_S = 1e-5
+"""More of that for each token that a first call brings."""
 RESULT_CHARS = 800
 """Of each tool result after the first call."""
 OFFSET = 997
@@ -68,7 +73,7 @@ def measure_crowd(  # noqa: PLR0913 — the bench's options
         tokenizer=str(tokenizer),
         folder=str(folder),
         executions=executions,
-        engine_s=ENGINE_S,
+        engine_s=1.0 + executions * CALL_S,
         core=cores[-1],
     )
     with DoorProcess(settings) as door:
@@ -92,6 +97,8 @@ class Crowd:
         for number, talk in enumerate(self._talks):
             talk.say(text[number * OFFSET : number * OFFSET + chars])
         self._result = text[:RESULT_CHARS]
+        self._first_s = executions * (CALL_S + tokens * TOKEN_S)
+        self._later_s = executions * CALL_S
         self._tokens = [0] * executions
         """Of each one's last prompt."""
 
@@ -100,14 +107,18 @@ class Crowd:
         door, count = self._door, len(self._talks)
         await asyncio.to_thread(door.stats)
         empty, begun = door.resident_bytes(), self._clock.now()
-        used = []
+        used, draw = [], random.Random(0)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=600)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             for number in range(calls):
                 tell(f"{count} executions, call {number + 1} of {calls}")
                 before = door.cpu_s()
-                done = await asyncio.gather(*(self._call(session, at) for at in range(count)))
+                spread_s = self._later_s if number else self._first_s
+                starts = [draw.random() * spread_s for _ in range(count)]
+                done = await asyncio.gather(
+                    *(self._call(session, at, start) for at, start in enumerate(starts))
+                )
                 used.append(door.cpu_s() - before)
         seconds = self._clock.now() - begun
         stats = await asyncio.to_thread(door.stats)
@@ -127,7 +138,8 @@ class Crowd:
             over_50_ms=stats.over_50_ms,
         )
 
-    async def _call(self, session: aiohttp.ClientSession, at: int) -> bool:
+    async def _call(self, session: aiohttp.ClientSession, at: int, start_s: float) -> bool:
+        await self._clock.sleep(start_s)
         url = f"http://127.0.0.1:{self._door.port}/run/e{at}/v1/chat/completions"
         headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
         talk = self._talks[at]
