@@ -208,6 +208,8 @@ def test_faults_are_told_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(UserError, match="something is there"):
         export_run(run, tmp_path / "taken", PARQUET, no_family)
+    with pytest.raises(UserError, match="name another folder"):
+        export_run(run, run / "run.sqlite" / "out", PARQUET, no_family)
     recording = tmp_path / "recording"
     with RunStore(recording / "run.sqlite") as store:
         asyncio.run(write_calls(store, [make_call("c", suffix=[1], output=[2])]))

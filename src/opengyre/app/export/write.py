@@ -100,10 +100,8 @@ def export_run(
         model = str(config.policy.model) if config else None
         source = _Source(run.resolve().name, model, recorded, choice)
         counts = Exported()
-        partial = out.with_name(f".{out.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)  # of an export that was stopped
+        partial = _fresh(out.with_name(f".{out.name}.partial"))
         try:
-            partial.mkdir(parents=True)
             with ExitStack() as files:
                 sinks = list(_sinks(source, partial, family, files))
                 for done, execution in enumerate(chosen, 1):
@@ -114,6 +112,17 @@ def export_run(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return counts
+
+
+def _fresh(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)  # of an export that was killed
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(
+            f"to make the folder {folder}", str(error), "name another folder"
+        ) from error
+    return folder
 
 
 Sink = Callable[[Execution, ExecutionTree, Selection, Exported], None]
