@@ -118,6 +118,9 @@ class Run:
     seeded: bool
     worlds: list[World] = field(default_factory=list)
     replies: dict[tuple[int, int], Any] = field(default_factory=dict)
+    bodies: dict["asyncio.Future[Any]", tuple[Any, str]] = field(default_factory=dict)
+    twins: list[tuple["asyncio.Future[Any]", "asyncio.Future[Any]"]] = field(default_factory=list)
+    """Requests, and the same ones sent again while they were in flight."""
 
     @property
     def world(self) -> World:
@@ -146,12 +149,23 @@ class Run:
             ]
 
     async def once(self, body: Any, session: str) -> Any:
-        gone = asyncio.Event()
-        task = asyncio.ensure_future(ask(self.world, body, session, gone))
-        self.world.asking[task] = gone
+        task = self.send(body, session)
         await asyncio.wait([task])
         await settle(1)
         return None if task.cancelled() else task.result()
+
+    def send(self, body: Any, session: str) -> "asyncio.Future[Any]":
+        gone = asyncio.Event()
+        task = asyncio.ensure_future(ask(self.world, body, session, gone))
+        self.world.asking[task] = gone
+        self.bodies[task] = (body, session)
+        return task
+
+    def again(self, which: int) -> None:
+        waiting = [task for task in self.world.asking if not task.done()]
+        if waiting:
+            first = waiting[which % len(waiting)]
+            self.twins.append((first, self.send(*self.bodies[first])))
 
     async def kill(self) -> None:
         """The process is gone, with all that was not durable."""
@@ -187,14 +201,18 @@ async def live_through(run: Run, schedule: list[tuple[str, int]]) -> DoorReport:
             run.world.journal.commit(which + 1)
         elif what == "cut":
             run.cut(which)
+        elif what == "again":
+            run.again(which)
         else:
             await run.kill()
+    await settle()
     run.world.policy.free = True
     for _ in range(100):
         run.world.policy.let()
     run.world.journal.at_once = True
     run.world.journal.commit(1000)
     await client
+    await asyncio.gather(*(again for _, again in run.twins), return_exceptions=True)
     await settle()
     return await run.world.executions.close("e1")
 
@@ -239,9 +257,9 @@ lengths = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 
 
 def schedules(*disasters: str) -> st.SearchStrategy[list[tuple[str, int]]]:
-    usual = ("speak", "speak", "speak", "write", "write")
-    step = st.tuples(st.sampled_from([*usual, *disasters]), st.integers(0, 3))
-    return st.lists(step, max_size=40)
+    usual = ("speak", "speak", "speak", "write", "write", "write")
+    step = st.tuples(st.sampled_from([*usual, *disasters]), st.integers(0, 5))
+    return st.lists(step, min_size=8, max_size=48)
 
 
 @settings(max_examples=60, deadline=None)
@@ -261,7 +279,9 @@ def test_a_run_whose_proxy_died_has_the_tree_of_one_whose_proxy_did_not(
         assert (report.calls, report.sampled_tokens) == (expected.calls, expected.sampled_tokens)
         assert report.reused_tokens == expected.reused_tokens
         assert report.forks == expected.forks
-        assert report.complete_replies == expected.complete_replies
+        # that a conversation's last answer arrived may be forgotten: no request proves it
+        unproven = expected.complete_replies - report.complete_replies
+        assert 0 <= unproven <= len(lengths)
         assert (report.failed_calls, report.aborted_calls) == (0, 0)
         assert texts(rough) == texts(calm)
         assert rough.world.journal.open_doors() == []
@@ -270,7 +290,7 @@ def test_a_run_whose_proxy_died_has_the_tree_of_one_whose_proxy_did_not(
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=lengths, schedule=schedules("cut", "cut", "kill"))
+@given(lengths=lengths, schedule=schedules("cut", "cut", "again", "again", "kill"))
 def test_every_request_is_answered_once_whatever_is_cut_and_asked_again(
     lengths: list[int], schedule: list[tuple[str, int]]
 ) -> None:
@@ -285,6 +305,9 @@ def test_every_request_is_answered_once_whatever_is_cut_and_asked_again(
             told["id"] for told in run.replies.values()
         )
         assert len({call.call_id for call in calls}) == len(calls)
+        for first, again in run.twins:
+            if not first.cancelled() and not again.cancelled() and first.result():
+                assert again.result() in (None, first.result())
         assert run.world.journal.open_doors() == []
 
     asyncio.run(once())

@@ -183,11 +183,12 @@ async def test_a_resumed_run_forgets_what_was_published_and_measured_after_its_l
                 metrics={},
             )
             await store.put_step(row, [])
-            for kind, fields in (
+            events: list[tuple[str, dict[str, str | float]]] = [
                 ("role", {"cell": 0.0, "role": "training"}),
                 ("published", {"version": float(step)}),
                 ("evaluation", {"name": "between", "step": float(step)}),
-            ):
+            ]
+            for kind, fields in events:
                 await store.put_event(EventRow(at=10.0 * step + 1, kind=kind, fields=fields))
         assert store.last_second() == 21.0
         await store.rewind(1)

@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -21,8 +21,16 @@ from opengyre.core.journal import (
 )
 from opengyre.core.records import Call
 
-Entry = tuple[str, str, Any]
-"""What happened, to which execution, with what."""
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that a journal was told."""
+
+    execution_id: str
+    change: Callable[[OpenDoor | None], OpenDoor | None]
+    """What it makes of the door; None is a door that is not open."""
+    call: Call | None = None
+    """That it records."""
 
 
 class FakeClock:
@@ -91,55 +99,79 @@ class MemoryJournal:
         return MemoryJournal(self._entries[: self._durable], at_once=False)
 
     def opened(self, door: DoorRecord) -> None:
-        self._tell(("opened", door.execution_id, door))
+        found = OpenDoor(door=door, tallies=Tallies(), calls=[], unfinished=[])
+        self._tell(Entry(door.execution_id, lambda _before: found))
 
     def closed(self, execution_id: str) -> None:
-        self._tell(("closed", execution_id, None))
+        self._tell(Entry(execution_id, lambda _before: None))
 
     def counted(self, execution_id: str, tallies: Tallies) -> None:
-        self._tell(("counted", execution_id, tallies))
+        self._tell_of(execution_id, lambda door: replace(door, tallies=tallies))
 
     def begun(self, begun: Begun) -> None:
-        self._tell(("begun", begun.execution_id, begun))
+        one = UnfinishedCall(begun=begun, progress=[])
+        self._tell_of(
+            begun.execution_id, lambda door: replace(door, unfinished=[*door.unfinished, one])
+        )
 
     def progressed(self, execution_id: str, call_id: str, progress: Progress) -> None:
-        self._tell(("progressed", execution_id, (call_id, progress)))
+        def change(door: OpenDoor) -> OpenDoor:
+            unfinished = [
+                replace(one, progress=[*one.progress, progress])
+                if one.begun.call_id == call_id
+                else one
+                for one in door.unfinished
+            ]
+            return replace(door, unfinished=unfinished)
+
+        self._tell_of(execution_id, change)
 
     def dropped(self, execution_id: str, call_id: str) -> None:
-        self._tell(("dropped", execution_id, call_id))
+        self._tell_of(execution_id, lambda door: _not_unfinished(door, call_id))
 
     async def finished(self, call: Call, trace: Trace, told: Told | None) -> None:
         if self._dead:
             raise StoreError("the process died")
         recorded = RecordedCall(call=call, trace=trace, told=told, delivered=told is None)
+
+        def change(door: OpenDoor) -> OpenDoor:
+            left = _not_unfinished(door, call.call_id)
+            return replace(left, calls=[*door.calls, recorded])
+
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((len(self._entries), done))
-        self._tell(("finished", call.execution_id, recorded))
+        self._tell_of(call.execution_id, change, call)
         await done
 
     def delivered(self, execution_id: str, call_id: str) -> None:
-        self._tell(("delivered", execution_id, call_id))
+        def change(door: OpenDoor) -> OpenDoor:
+            calls = [
+                replace(one, delivered=one.delivered or one.call.call_id == call_id)
+                for one in door.calls
+            ]
+            return replace(door, calls=calls)
+
+        self._tell_of(execution_id, change)
 
     def calls(self, execution_id: str) -> list[Call]:
         """What was recorded of an execution, closed or not."""
         return [
-            value.call
-            for kind, whose, value in self._entries[: self._durable]
-            if kind == "finished" and whose == execution_id
+            entry.call
+            for entry in self._entries[: self._durable]
+            if entry.call is not None and entry.execution_id == execution_id
         ]
 
     def open_doors(self) -> list[OpenDoor]:
-        doors: dict[str, OpenDoor] = {}
-        for kind, execution_id, value in self._entries[: self._durable]:
-            if kind == "opened":
-                doors[execution_id] = OpenDoor(
-                    door=value, tallies=Tallies(), calls=[], unfinished=[]
-                )
-            elif kind == "closed":
-                del doors[execution_id]
-            else:
-                doors[execution_id] = _after(doors[execution_id], kind, value)
-        return list(doors.values())
+        doors: dict[str, OpenDoor | None] = {}
+        for entry in self._entries[: self._durable]:
+            doors[entry.execution_id] = entry.change(doors.get(entry.execution_id))
+        return [door for door in doors.values() if door is not None]
+
+    def _tell_of(
+        self, execution_id: str, change: Callable[[OpenDoor], OpenDoor], call: Call | None = None
+    ) -> None:
+        """Of an execution whose door is open; nothing, once it is closed."""
+        self._tell(Entry(execution_id, lambda door: None if door is None else change(door), call))
 
     def _tell(self, entry: Entry) -> None:
         if self._dead:
@@ -149,28 +181,6 @@ class MemoryJournal:
             self.commit(len(self._entries))
 
 
-def _after(door: OpenDoor, kind: str, value: Any) -> OpenDoor:
-    """The door once this was told of it."""
-    calls, unfinished = door.calls, door.unfinished
-    match kind:
-        case "counted":
-            return replace(door, tallies=value)
-        case "begun":
-            return replace(door, unfinished=[*unfinished, UnfinishedCall(begun=value, progress=[])])
-        case "progressed":
-            call_id, progress = value
-            unfinished = [
-                replace(one, progress=[*one.progress, progress])
-                if one.begun.call_id == call_id
-                else one
-                for one in unfinished
-            ]
-            return replace(door, unfinished=unfinished)
-        case "delivered":
-            calls = [
-                replace(one, delivered=one.delivered or one.call.call_id == value) for one in calls
-            ]
-            return replace(door, calls=calls)
-    gone = value.call.call_id if kind == "finished" else value
-    left = [one for one in unfinished if one.begun.call_id != gone]
-    return replace(door, unfinished=left, calls=[*calls, value] if kind == "finished" else calls)
+def _not_unfinished(door: OpenDoor, call_id: str) -> OpenDoor:
+    left = [one for one in door.unfinished if one.begun.call_id != call_id]
+    return replace(door, unfinished=left)

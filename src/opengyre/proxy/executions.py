@@ -303,6 +303,7 @@ class Executions:
         Unfinished calls stay unfinished, with every token that they have; waiting clients are told
         to ask again. The doors stay open in the journal, which can be closed once this returns.
         """
+        assert self._journal is not None, "nobody could go on"
         for door in self.doors:
             door.suspended = True
         for door in self.doors:

@@ -52,6 +52,8 @@ class Writer:
         self._reading = threading.Lock()
         self._asking = threading.Lock()
         self._open = True
+        self._hurry = threading.Event()
+        """Somebody waits for a write, or for the end."""
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
@@ -62,6 +64,7 @@ class Writer:
             if self._open:
                 self._open = False
                 self._jobs.put(None)
+                self._hurry.set()
         self._thread.join()
         self._connection.close()
         with self._reading:
@@ -97,6 +100,8 @@ class Writer:
                 raise StoreError(f"the run's store at {self.path} is closed")
             job.done.set_running_or_notify_cancel()  # from here on nobody can take it back
             self._jobs.put(job)
+        if job.urgent:
+            self._hurry.set()
         return job
 
     def _run(self) -> None:
@@ -139,24 +144,19 @@ class Writer:
         job.done.set_exception(refusal)
 
     def _batches(self) -> Iterator[list[Job]]:
-        job = self._jobs.get()
-        while job is not None:
+        """What is to share a commit; one that nobody waits for lingers until somebody does."""
+        while (job := self._jobs.get()) is not None:
+            if not job.urgent:
+                self._hurry.wait(LINGER_S)
+            self._hurry.clear()
             batch = [job]
-            while (following := self._next(batch)) is not None:
+            while not self._jobs.empty():
+                following = self._jobs.get()
+                if following is None:
+                    yield batch
+                    return
                 batch.append(following)
             yield batch
-            job = self._jobs.get()
-
-    def _next(self, batch: list[Job]) -> Job | None:
-        """What is to share the batch's commit; waits a little while the batch is in no hurry."""
-        wait = 0.0 if any(job.urgent for job in batch) else LINGER_S
-        try:
-            following = self._jobs.get(timeout=wait) if wait else self._jobs.get_nowait()
-        except queue.Empty:
-            return None
-        if following is None:
-            self._jobs.put(None)
-        return following
 
 
 def _commit(connection: sqlite3.Connection, batch: list[Job]) -> None:
