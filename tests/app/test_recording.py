@@ -376,6 +376,7 @@ def test_options_that_do_not_go_together_are_told(given: dict[str, Any], message
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)  # two programs start, on a machine that may be busy
 async def test_the_command_survives_kill_and_ends_well_on_ctrl_c(
     server: FakeSGLang, model: Path, tmp_path: Path
 ) -> None:
