@@ -121,7 +121,8 @@ async def recording(options: RecordingOptions, out: Path) -> AsyncIterator[Open]
     )
     task = asyncio.ensure_future(record(options, place))
     try:
-        await asyncio.wait([task, opened], return_when=asyncio.FIRST_COMPLETED)
+        awaited: list[asyncio.Future[Any]] = [task, opened]
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         async with aiohttp.ClientSession() as session:
@@ -394,7 +395,8 @@ async def test_the_command_survives_kill_and_ends_well_on_ctrl_c(
         )
         asking = asyncio.ensure_future(asked_through(socket, messages))
         ended = asyncio.ensure_future(process.communicate())
-        await asyncio.wait([asking, ended], return_when=asyncio.FIRST_COMPLETED)
+        awaited: list[asyncio.Future[Any]] = [asking, ended]
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             process.send_signal(number)
         said = (await ended)[0].decode()

@@ -257,7 +257,7 @@ def test_a_version_has_one_number_and_no_two_share_one(labels: list[str]) -> Non
 
 async def test_a_server_that_reads_other_tokens_than_it_was_sent_is_refused() -> None:
     class Changed(FakeSGLang):
-        def _meta(self, body, answer):  # type: ignore[no-untyped-def]
+        def _meta(self, body, answer):
             return super()._meta(body, answer) | {"prompt_tokens": len(body["input_ids"]) + 1}
 
     async with reached(Changed()) as upstream:
