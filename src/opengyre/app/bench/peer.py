@@ -65,8 +65,11 @@ def measure_peer(
 
     command: {port} is where the peer shall listen, {upstream} the URL of the server behind it.
     """
-    with _upstream() as upstream, _peer(command, upstream, clock) as (pid, port):
-        caller = Caller(port, path)
+    with (
+        _upstream() as upstream,
+        _peer(command, upstream, clock) as (pid, port),
+        contextlib.closing(Caller(port, path)) as caller,
+    ):
         found = []
         for calls in bodies:
             for body in calls[:WARM_CALLS]:
@@ -77,7 +80,6 @@ def measure_peer(
                 caller.call(body)
             _wait(SETTLE_S)
             found.append(1e3 * (tree_cpu_s(pid) - before) / len(calls))
-        caller.close()
     return found
 
 

@@ -5,6 +5,7 @@ the same few tokens; CPU is that of the whole process, read from the kernel. The
 the body, renders and encodes: no network, no record, so the ratio is never flattered by those.
 """
 
+import contextlib
 import gc
 import itertools
 import statistics
@@ -17,7 +18,7 @@ from msgspec import Struct
 from tokenizers import Tokenizer
 
 from opengyre.app.bench.door import ANSWER, DoorSettings
-from opengyre.app.bench.talk import DoorProcess, Talk, corpus
+from opengyre.app.bench.talk import Caller, DoorProcess, Talk, corpus
 from opengyre.core.fakes import CountingIds
 from opengyre.proxy.dialects.chat import ChatDialect
 from opengyre.proxy.families.base import Family, render_conversation
@@ -108,9 +109,9 @@ def name(tokens: int) -> str:
 class Growing:
     """One conversation that grows through the real path, and its twin."""
 
-    def __init__(self, family: Family, door: DoorProcess, text: "Text") -> None:
+    def __init__(self, family: Family, door: DoorProcess, caller: Caller, text: "Text") -> None:
         self._family, self._door, self._text = family, door, text
-        self._caller, self._talk, self._twin = door.caller(), Talk("one"), Twin(family)
+        self._caller, self._talk, self._twin = caller, Talk("one"), Twin(family)
         self._empty = door.resident_bytes()
         self.tokens = self.turns = 0
         self.bodies: list[list[bytes]] = []
@@ -172,8 +173,8 @@ def measure_proxy(
     reader = Tokenizer.from_file(str(tokenizer))
     family = Qwen3Family(reader)
     settings = DoorSettings(tokenizer=str(tokenizer), folder=str(folder))
-    with DoorProcess(settings) as door:
-        growing = Growing(family, door, Text(family, max(lengths)))
+    with DoorProcess(settings) as door, contextlib.closing(door.caller()) as caller:
+        growing = Growing(family, door, caller, Text(family, max(lengths)))
         found = []
         for length in sorted(lengths):
             growing.reach(length, tell)
