@@ -259,15 +259,6 @@ async def test_its_own_retries_ask_the_engine_once(start: Start, version: str) -
     assert world.faults.requests == 5
 
 
-async def test_what_it_takes_for_fatal_leaves_an_empty_tree(start: Start, version: str) -> None:
-    world = await start(Lines({}), harness="claude-code", faults=[Answer(1, 400, times=9)])
-    outcome = await run(world, version)
-    assert outcome.exit_code == 1
-    assert world.faults.requests == 1
-    world.check()
-    assert world.shape() == []
-
-
 async def test_the_engines_failure_is_asked_again(start: Start, version: str) -> None:
     lines = Lines({"Fix it.": [Say("", error="out of luck"), Say("Done.", "done")]})
     world = await start(lines, harness="claude-code")
