@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, SupportsIndex, cast, overload
 
 if TYPE_CHECKING:
     Ints = array[int]
+    Places = slice[SupportsIndex | None, SupportsIndex | None, SupportsIndex | None]
 else:
     Ints = array  # takes no type argument before Python 3.12
 
@@ -42,10 +43,8 @@ class TokenIds(Ints):
     @overload
     def __getitem__(self, key: SupportsIndex) -> int: ...
     @overload
-    def __getitem__(self, key: "slice[int | None, int | None, int | None]") -> "TokenIds": ...
-    def __getitem__(
-        self, key: "SupportsIndex | slice[int | None, int | None, int | None]"
-    ) -> "int | TokenIds":
+    def __getitem__(self, key: "Places") -> "TokenIds": ...
+    def __getitem__(self, key: "SupportsIndex | Places") -> "int | TokenIds":
         if isinstance(key, slice):
             return TokenIds(super().__getitem__(key))
         return super().__getitem__(key)
