@@ -39,6 +39,8 @@ class SimCell:
     served: float = 0.0
     busy_s: float = 0.0
     """Time with at least one call."""
+    calls_s: float = 0.0
+    """The same, times their number."""
     frozen: bool = False
     _since: float = 0.0
     _calls: int = 0
@@ -88,6 +90,7 @@ class SimCell:
             passed = now - self._since
             self.served += passed * self.machine.decode_tokens_s(self._calls)
             self.busy_s += passed
+            self.calls_s += passed * self._calls
         self._since = now
 
     def _set_alarm(self) -> None:

@@ -24,6 +24,8 @@ class Outcome:
     """Until the last optimiser step."""
     steps: list[float] = field(default_factory=list)
     """End of each optimiser step."""
+    published: list[float] = field(default_factory=list)
+    """When each new version was everywhere."""
     executions_s: list[list[float]] = field(default_factory=list)
     """Durations of each finished group's executions."""
     roles: list[RoleChange] = field(default_factory=list)
@@ -33,6 +35,8 @@ class Outcome:
     staleness: StalenessSummary | None = None
     rollout_busy_s: float = 0.0
     """Over all cells: with at least one call."""
+    calls_s: float = 0.0
+    """Of all calls on cells, summed; those held are in tally.held_s."""
     training_busy_s: float = 0.0
     events: int = 0
     log: list[str] = field(default_factory=list)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from opengyre.sim.cells import Service, SimCell
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.placement import Placement
+from opengyre.sim.script import Script
 from opengyre.sim.tally import Tally
 from opengyre.sim.workload import Machine, Workload, lognormal
 
@@ -33,14 +34,24 @@ class Execution:
         "move",
         "needs",
         "sampled",
+        "script",
         "service",
         "started_at",
         "truncated",
         "warm",
     )
 
-    def __init__(self, member: str, group_id: str, draw: random.Random, calls: int) -> None:
+    def __init__(
+        self,
+        member: str,
+        group_id: str,
+        draw: random.Random,
+        calls: int,
+        script: Script | None = None,
+    ) -> None:
         self.member, self.group_id, self.draw = member, group_id, draw
+        self.script = script
+        """What it does, when it took place before; it has as many turns as calls."""
         self.calls_left = calls
         self.context = 0.0
         """Tokens of its conversation so far."""
@@ -114,7 +125,11 @@ class Rollouts:
         self._settle_in(execution, cell)
         self._watch_limit(execution, self._workload.limit_s)
         self._started(execution)
-        self._call(execution)
+        wait = self._wait_before_first(execution)
+        if wait:
+            self._kernel.after(wait, lambda: self._next(execution))
+        else:
+            self._next(execution)
 
     def _settle_in(self, execution: Execution, cell: SimCell) -> None:
         execution.cell = cell
@@ -166,10 +181,14 @@ class Rollouts:
 
     # -- calls -----------------------------------------------------------------------------------
 
+    def _wait_before_first(self, execution: Execution) -> float:
+        script = execution.script
+        if script is None:
+            return self._workload.start_s
+        return script.turns[0].wait_s if script.turns else script.stop_s
+
     def _call(self, execution: Execution) -> None:
-        load = self._workload
-        normal = execution.draw.gauss(0.0, 1.0) if load.answer_spread else 0.0
-        answer = lognormal(load.answer_tokens, load.answer_spread, normal)
+        answer = self._answer_tokens(execution)
         execution.sampled += answer
         cell = execution.cell
         if cell is None or self.paused:
@@ -178,6 +197,16 @@ class Rollouts:
             warm = execution.cached if execution.cache == cell.cache else 0.0
             self._serve(execution, cell, answer + self._prompt_cost(execution, warm))
         execution.context += answer
+
+    def _answer_tokens(self, execution: Execution) -> float:
+        load, script = self._workload, execution.script
+        if script is not None:
+            turn = script.turns[-execution.calls_left]
+            execution.context = turn.prompt_tokens
+            execution.cached = turn.prompt_tokens - turn.new_tokens
+            return turn.answer_tokens
+        normal = execution.draw.gauss(0.0, 1.0) if load.answer_spread else 0.0
+        return lognormal(load.answer_tokens, load.answer_spread, normal)
 
     def _prompt_cost(self, execution: Execution, warm: float) -> float:
         fresh = max(0.0, execution.context - warm)
@@ -198,18 +227,30 @@ class Rollouts:
         execution.service = None
         execution.cached = execution.context
         execution.calls_left -= 1
-        if execution.calls_left <= 0:
+        wait = self._wait_after_answer(execution)
+        if wait or execution.calls_left:
+            self._kernel.after(wait, lambda: self._next(execution))
+        else:
             self._end(execution)
-            return
-        load = self._workload
+
+    def _wait_after_answer(self, execution: Execution) -> float:
+        load, script, left = self._workload, execution.script, execution.calls_left
+        if script is not None:
+            return script.turns[-left].wait_s if left else script.stop_s
+        if not left:
+            return load.stop_s
         execution.context += load.observation_tokens
         normal = execution.draw.gauss(0.0, 1.0) if load.tool_spread else 0.0
-        wait = lognormal(load.tool_s, load.tool_spread, normal)
-        self._kernel.after(wait, lambda: self._next(execution))
+        return lognormal(load.tool_s, load.tool_spread, normal)
 
     def _next(self, execution: Execution) -> None:
-        if not execution.ended:
+        """The next call, or the end of the program."""
+        if execution.ended:
+            return
+        if execution.calls_left:
             self._call(execution)
+        else:
+            self._end(execution)
 
     # -- cells -----------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ import math
 
 from msgspec import Struct
 
+from opengyre.sim.script import Script
+
 
 class Workload(Struct, frozen=True, kw_only=True):
     """How executions behave. Counts are means; spreads are standard deviations of logarithms."""
@@ -34,6 +36,10 @@ class Workload(Struct, frozen=True, kw_only=True):
     limit_counts_pauses: bool = True
     """Whether that clock runs while a call is held because no cell serves. For an unmodified program
     it does: it knows nothing of a pause."""
+    start_s: float = 0.0
+    """From the start of an execution to its first call: the workspace, and the program's own start."""
+    stop_s: float = 0.0
+    """From the last answer to the end of the program."""
     evaluation_s: float = 0.0
     """From the end of the program to the verdict; it needs no cell."""
     trained_share: float = 1.0
@@ -43,6 +49,11 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Groups that give no gradient because their rewards are all the same."""
     excluded_share: float = 0.0
     """Executions without a score: they are in no step's tokens."""
+    recorded: tuple[tuple[Script, ...], ...] = ()
+    """Groups of executions that took place, instead of drawn ones. Then only the limit, its clock and
+    evaluation_s are taken from the fields above."""
+    recorded_in_order: bool = True
+    """The i-th group is the i-th recorded one, as far as they reach; else each is drawn from them."""
 
 
 class Machine(Struct, frozen=True, kw_only=True):

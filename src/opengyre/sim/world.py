@@ -42,6 +42,7 @@ from opengyre.sim.cells import SimCell
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.outcome import Outcome, RoleChange
 from opengyre.sim.rollouts import Execution, Rollouts
+from opengyre.sim.script import Script
 from opengyre.sim.training import Training
 from opengyre.sim.workload import Machine, Workload, lognormal
 
@@ -150,6 +151,7 @@ class World:
         for cell in self._cells:
             cell.settle()
         outcome.rollout_busy_s = sum(cell.busy_s for cell in self._cells)
+        outcome.calls_s = sum(cell.calls_s for cell in self._cells)
         outcome.training_busy_s = self._training.busy_s
         outcome.events = self._kernel.events
         return outcome
@@ -203,6 +205,7 @@ class World:
 
     def _published(self, version: int) -> None:
         self._version = version
+        self._outcome.published.append(self._kernel.now)
         self._rollouts.published()
         self._tell(Published(version))
 
@@ -213,16 +216,26 @@ class World:
         self._made += 1
         group_id = f"g{number}"
         draw = random.Random(f"{self._setting.seed}/{number}")
+        scripts = self._scripts(number, draw) if load.recorded else None
         task = lognormal(1.0, load.task_spread, draw.gauss(0.0, 1.0))
         group = _Group()
         for place in range(self._plan.group_size):
             size = task * lognormal(load.calls, load.member_spread, draw.gauss(0.0, 1.0))
             own = random.Random(draw.getrandbits(64))
-            execution = Execution(f"{group_id}-{place}", group_id, own, max(1, round(size)))
+            script = scripts[place] if scripts else None
+            calls = len(script.turns) if script else max(1, round(size))
+            execution = Execution(f"{group_id}-{place}", group_id, own, calls, script)
             group.executions.append(execution)
             self._rollouts.order(execution)
         self._groups[group_id] = group
         self._tell(GroupDispatched(group_id, self._version))
+
+    def _scripts(self, number: int, draw: random.Random) -> list[Script]:
+        """The recorded group of that number, or one drawn; of another size, its members drawn too."""
+        load, size = self._setting.workload, self._plan.group_size
+        own = load.recorded_in_order and number < len(load.recorded)
+        chosen = load.recorded[number] if own else draw.choice(load.recorded)
+        return list(chosen) if len(chosen) == size else draw.choices(chosen, k=size)
 
     def _started(self, execution: Execution) -> None:
         self._tell(ExecutionStarted(execution.member, execution.group_id))
@@ -240,12 +253,14 @@ class World:
         group = self._groups[execution.group_id]
         group.verdicts += 1
         group.durations.append(self._kernel.now - load.evaluation_s - execution.started_at)
-        if execution.draw.random() < load.excluded_share:
+        if execution.script is not None:
+            group.tokens.append(execution.script.trained_tokens)
+        elif execution.draw.random() < load.excluded_share:
             self._outcome.tally.excluded += 1
         else:
             group.tokens.append(execution.context * load.trained_share)
         if group.verdicts == len(group.executions):
-            if execution.draw.random() < load.no_spread_share:
+            if not execution.script and execution.draw.random() < load.no_spread_share:
                 group.tokens.clear()
             self._outcome.executions_s.append(group.durations)
             self._tell(GroupReady(execution.group_id))
