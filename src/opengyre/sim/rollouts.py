@@ -240,6 +240,8 @@ class Rollouts:
         if not left:
             return load.stop_s
         execution.context += load.observation_tokens
+        if load.tool_exponential and load.tool_s:
+            return execution.draw.expovariate(1.0 / load.tool_s)
         normal = execution.draw.gauss(0.0, 1.0) if load.tool_spread else 0.0
         return lognormal(load.tool_s, load.tool_spread, normal)
 

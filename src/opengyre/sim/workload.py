@@ -31,6 +31,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Of answer_tokens, between calls."""
     tool_spread: float = 0.0
     """Of tool_s, between calls: the heavy tail of builds, tests and downloads."""
+    tool_exponential: bool = False
+    """Tool times are exponential with that mean, and tool_spread is not used."""
     limit_s: float = math.inf
     """The harness timeout: past it the program is killed and its work is scored as it is."""
     limit_counts_pauses: bool = True
