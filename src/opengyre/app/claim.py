@@ -50,13 +50,18 @@ def claim(config: RunConfig, source: Path, folder: Path) -> None:
         known = store.meta(META)
         if known is not None and store.events("phase"):
             _check_same(json.loads(known), json.loads(config.model_dump_json()))
-        asyncio.run(store.put_meta(META, config.model_dump_json()))
+        remember(config, store)
     try:
         shutil.copyfile(source, folder / "config.toml")
     except OSError as error:
         raise UserError(
             f"to write the run folder {folder}", str(error), "free space or set run.folder"
         ) from error
+
+
+def remember(config: RunConfig, store: RunStore) -> None:
+    """Write it to the store of a run that is about to begin."""
+    asyncio.run(store.put_meta(META, config.model_dump_json()))
 
 
 def recorded_config(store: RunStore) -> RunConfig | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from opengyre.app.bench.meter import CellMeter, cpu_seconds
 from opengyre.app.bench.runs import CpuUse, PolicyRun, figures_of
 from opengyre.app.bench.workload import Workload, configuration, write_workload
+from opengyre.app.claim import remember
 from opengyre.app.history import Figures
 from opengyre.app.paths import RunPaths
 from opengyre.app.stopping import until_done
@@ -69,6 +70,8 @@ def measure(
     run = folder / "runs" / f"{label.replace(' ', '-').replace(':', '-')}-{repeat}"
     shutil.rmtree(run, ignore_errors=True)
     paths = RunPaths.make(run)
+    with RunStore(paths.store) as store:
+        remember(config, store)
     watch = _Watch(config, lambda steps: tell(label, steps))
     world = World(WallClock(), RandomIds(), watch.watch, watch.opened)
     outcome = until_done(train(config, paths, world, resume=False), "the bench was stopped")

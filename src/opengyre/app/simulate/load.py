@@ -1,0 +1,206 @@
+"""How fast cells answered, by how many calls ran at once.
+
+A store does not say which cell answered a call. Calls in flight are taken as spread evenly over the
+cells in rollout, and only calls that met no change of roles count. The model is the simulator's own:
+a call of t tokens behind p new prompt tokens takes c + (t + w p)(a + b (n - 1)) seconds beside n - 1
+others on its cell, all coefficients at least 0, by least squares.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+
+from opengyre.app.simulate.calibrate import Measured, MeasuredCall
+from opengyre.core.reasons import CellRole
+
+WEIGHTS = (0.0, *(2.0**power for power in range(-10, 2)))
+"""Of a prompt token against a sampled one: from nothing, over what prefill in parallel gives, to twice."""
+TINY = 1e-12
+"""A pivot below it, of columns scaled to 1, means columns that say the same."""
+BINS = 5
+"""Rows of the printed curve: enough to see a bend."""
+
+
+@dataclass(frozen=True)
+class LoadPoint:
+    """A bin of calls with about as many others beside them."""
+
+    calls: int
+    at_once: float
+    """Mean calls at once on a cell, itself included."""
+    measured_s: float
+    fitted_s: float
+    """Mean duration of a call."""
+
+
+@dataclass(frozen=True)
+class LoadFit:
+    """The model's coefficients."""
+
+    call_s: float
+    """c: what a call takes beside the cell's work."""
+    alone_s: float
+    """a: a token of a call alone on its cell."""
+    beside_s: float
+    """b: a token more for each call beside it."""
+    prompt_weight: float
+    """w."""
+    used: int
+    """Calls that it was fitted on."""
+    left_out: int
+    """Calls that moved or met a change of roles."""
+    curve: tuple[LoadPoint, ...]
+
+    def seconds(self, sample: "Sample") -> float:
+        """Of a call."""
+        work = sample.answer + self.prompt_weight * sample.new
+        return self.call_s + work * (self.alone_s + self.beside_s * (sample.at_once - 1))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A call that can be fitted on."""
+
+    seconds: float
+    answer: int
+    new: int
+    at_once: float
+
+
+class _Count:
+    """A count that changes at times, with its integral."""
+
+    def __init__(self, changes: Sequence[tuple[float, int]]) -> None:
+        self.times: list[float] = [0.0]
+        self.counts: list[int] = [0]
+        self._sums: list[float] = [0.0]
+        for at, change in sorted(changes):
+            self._sums.append(self._sums[-1] + self.counts[-1] * (at - self.times[-1]))
+            self.counts.append(self.counts[-1] + change)
+            self.times.append(at)
+
+    def integral(self, at: float) -> float:
+        """From 0."""
+        place = max(0, bisect_right(self.times, at) - 1)
+        return self._sums[place] + self.counts[place] * (at - self.times[place])
+
+    def mean(self, began: float, ended: float) -> float:
+        return (self.integral(ended) - self.integral(began)) / (ended - began)
+
+
+def fit_load(run: Measured) -> LoadFit:
+    """Coefficients, and how well they tell the durations."""
+    samples = _samples(run)
+    weight, (call_s, alone_s, beside_s) = min(
+        ((w, _coefficients(samples, w)) for w in WEIGHTS),
+        key=lambda found: _error(samples, found[0], found[1]),
+    )
+    whole = LoadFit(
+        call_s, alone_s, beside_s, weight, len(samples), len(run.calls) - len(samples), ()
+    )
+    return LoadFit(
+        call_s, alone_s, beside_s, weight, whole.used, whole.left_out, _curve(samples, whole)
+    )
+
+
+def _samples(run: Measured) -> list[Sample]:
+    changes = [(call.began, 1) for call in run.calls] + [(call.ended, -1) for call in run.calls]
+    in_flight = _Count(changes)
+    rollout = [span for span in run.spans if span.role is CellRole.ROLLOUT]
+    serving = _Count([(s.start, 1) for s in rollout] + [(s.end, -1) for s in rollout])
+    found = []
+    for call in run.calls:
+        cells = _steady(serving, call)
+        if cells and not call.moved and call.ended > call.began:
+            at_once = in_flight.mean(call.began, call.ended) / cells
+            found.append(
+                Sample(
+                    call.ended - call.began,
+                    call.answer_tokens,
+                    call.new_tokens,
+                    max(1.0, at_once),
+                )
+            )
+    return found
+
+
+def _steady(serving: _Count, call: MeasuredCall) -> int:
+    """Cells in rollout all through the call; 0 when their number changed."""
+    first = bisect_right(serving.times, call.began) - 1
+    last = bisect_right(serving.times, call.ended) - 1
+    return serving.counts[first] if first == last else 0
+
+
+def _coefficients(samples: Sequence[Sample], weight: float) -> tuple[float, float, float]:
+    rows = []
+    for one in samples:
+        work = one.answer + weight * one.new
+        rows.append((1.0, work, work * (one.at_once - 1)))
+    found = at_least_zero(rows, [one.seconds for one in samples])
+    return found[0], found[1], found[2]
+
+
+def _error(samples: Sequence[Sample], weight: float, found: tuple[float, float, float]) -> float:
+    fit = LoadFit(*found, weight, 0, 0, ())
+    return sum((one.seconds - fit.seconds(one)) ** 2 for one in samples)
+
+
+def _curve(samples: Sequence[Sample], fit: LoadFit) -> tuple[LoadPoint, ...]:
+    ordered = sorted(samples, key=lambda one: one.at_once)
+    size = -(-len(ordered) // BINS)
+    bins = [ordered[i : i + size] for i in range(0, len(ordered), size)] if size else []
+    return tuple(
+        LoadPoint(
+            len(one),
+            fmean(s.at_once for s in one),
+            fmean(s.seconds for s in one),
+            fmean(fit.seconds(s) for s in one),
+        )
+        for one in bins
+    )
+
+
+def at_least_zero(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """Least squares with coefficients of at least 0, over few columns: the best of all supports."""
+    width = len(rows[0]) if rows else 0
+    gram = [[sum(r[i] * r[j] for r in rows) for j in range(width)] for i in range(width)]
+    right = [sum(r[i] * v for r, v in zip(rows, values, strict=True)) for i in range(width)]
+    best, gain = [0.0] * width, 0.0
+    for count in range(1, width + 1):
+        for support in combinations(range(width), count):
+            solved = _solve(
+                [[gram[i][j] for j in support] for i in support], [right[i] for i in support]
+            )
+            if solved is None or min(solved) < 0:
+                continue
+            explained = sum(c * right[i] for c, i in zip(solved, support, strict=True))
+            if explained > gain * (1 + TINY):
+                best, gain = [0.0] * width, explained
+                for coefficient, i in zip(solved, support, strict=True):
+                    best[i] = coefficient
+    return best
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float] | None:
+    """Of a symmetric positive system, by elimination; None when its columns say the same."""
+    size = len(right)
+    scale = [matrix[i][i] ** 0.5 for i in range(size)]
+    if min(scale) == 0:
+        return None
+    work = [
+        [matrix[i][j] / scale[i] / scale[j] for j in range(size)] + [right[i] / scale[i]]
+        for i in range(size)
+    ]
+    for i in range(size):
+        if work[i][i] < TINY:
+            return None
+        for k in range(i + 1, size):
+            factor = work[k][i] / work[i][i]
+            work[k] = [a - factor * b for a, b in zip(work[k], work[i], strict=True)]
+    found = [0.0] * size
+    for i in reversed(range(size)):
+        rest = sum(work[i][j] * found[j] for j in range(i + 1, size))
+        found[i] = (work[i][size] - rest) / work[i][i]
+    return [value / scale[i] for i, value in enumerate(found)]
