@@ -111,6 +111,49 @@ def report(run: Run) -> None:
 
 
 @app.command()
+def simulate(  # noqa: PLR0913 — a command's options
+    what: Annotated[
+        str | None,
+        typer.Argument(help="A preset's name; paper; or calibrate.", show_default=False),
+    ] = None,
+    *,
+    list_: Annotated[bool, typer.Option("--list", help="Show the presets.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write the rows here.")] = None,
+    sets: Annotated[int, typer.Option(min=1, help="Accepted parameter sets that paper uses.")] = 6,
+    tuned: Annotated[
+        bool, typer.Option(help="With paper: tune every policy at equal staleness; takes long.")
+    ] = False,
+    ensemble: Annotated[
+        Path | None, typer.Option(help="Sets that calibrate wrote, instead of the bundled ones.")
+    ] = None,
+    candidates: Annotated[
+        int, typer.Option(min=1, help="With calibrate: parameter sets to try.")
+    ] = 200,
+    out: Annotated[Path, typer.Option(help="With calibrate: where the sets go.")] = Path(
+        "ensemble.json"
+    ),
+) -> None:
+    """Simulate a cluster with the scheduler that drives the live one (docs/simulation.md).
+
+    PRESET runs one published workload under each policy; paper compares all of them with the
+    published speed-ups, in two minutes; calibrate looks for parameter sets anew, in many.
+    """
+    from opengyre.app.simulate.commands import SimulateOptions, run_simulate
+
+    options = SimulateOptions(
+        seed=seed,
+        json=json,
+        sets=sets,
+        tuned=tuned,
+        ensemble=ensemble,
+        candidates=candidates,
+        out=out,
+    )
+    run_simulate("--list" if list_ else what, options)
+
+
+@app.command()
 def tree(
     run: Run,
     execution: Annotated[

@@ -1,0 +1,155 @@
+"""Parameter sets that fit the calibrated row: few numbers cannot pin many parameters, so all that fit count.
+
+Invariant: a set is accepted by the calibrated row alone; candidate i is the same from the same seed,
+whatever came of the others. What the two duration figures pin directly, the nominal duration and the
+spread between a group's members, is solved for; everything else is drawn blindly.
+"""
+
+import random
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from opengyre.app.simulate.baselines import Choice, best, run, splits
+from opengyre.app.simulate.build import HOUR_S, Scene, build
+from opengyre.app.simulate.presets import CALIBRATED, Preset, Span, Values, load_preset
+from opengyre.core.errors import UserError
+from opengyre.sim.outcome import Outcome
+
+ELASTIC = Choice("elastic")
+COLOCATE = Choice("colocate")
+DURATION_TOLERANCE = 0.05
+"""Of mean and slowest execution: what seeds differ by over 48 steps."""
+SHAPE_ROUNDS = 3
+"""Corrections of duration and spread; each divides the error by about ten."""
+SHAPE_STEPS = 16
+"""Optimiser steps that a correction is measured over: some thousand executions."""
+LEAST_SPREAD = 0.02
+"""Between the members of a group: below it they are alike."""
+SIEVE = 0.08
+"""How far outside the published span a short run may lie and still be run in full."""
+ACCEPTED_FILE = "accepted.json"
+
+
+class Fitted(Struct, frozen=True, kw_only=True):
+    """An accepted set. Made by calibrate; read by everything that predicts."""
+
+    candidate: int
+    """Its number among the candidates of its seed."""
+    parameters: Values
+    execution_h: float
+    slowest_h: float
+    speedups: dict[str, float]
+    """Over each baseline, with the seed it was accepted on."""
+
+
+class Ensemble(Struct, frozen=True, kw_only=True):
+    """The file of accepted sets."""
+
+    seed: int
+    candidates: int
+    """That were tried."""
+    accepted: tuple[Fitted, ...]
+
+
+def bundled_ensemble() -> Ensemble:
+    """The sets that come with the package."""
+    path = files("opengyre.app.simulate").joinpath(ACCEPTED_FILE)
+    return msgspec.json.decode(path.read_bytes(), type=Ensemble)
+
+
+def load_ensemble(path: Path | None) -> Ensemble:
+    """The bundled sets, or one's own. Raises UserError."""
+    if path is None:
+        return bundled_ensemble()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Ensemble)
+    except (OSError, msgspec.DecodeError) as error:
+        wanted = "a file that `opengyre simulate calibrate` wrote"
+        raise UserError(wanted, f"{path}: {error}", "name another") from error
+
+
+def slowest_h(outcome: Outcome) -> float:
+    """Mean over groups of the slowest execution."""
+    slowest = [max(group) for group in outcome.executions_s]
+    return sum(slowest) / len(slowest) / HOUR_S
+
+
+def calibrate(
+    seed: int, candidates: range, watch: Callable[[int, Fitted | None], None]
+) -> Ensemble:
+    """Try candidates; keep those that fit. watch is told of each."""
+    accepted: list[Fitted] = []
+    for number in candidates:
+        fitted = try_candidate(seed, number)
+        if fitted is not None:
+            accepted.append(fitted)
+        watch(number, fitted)
+    return Ensemble(seed=seed, candidates=len(candidates), accepted=tuple(accepted))
+
+
+def try_candidate(seed: int, number: int) -> Fitted | None:
+    """Draw a set, give it the published durations, and see whether the speed-ups come out."""
+    preset = load_preset(CALIBRATED)
+    values = preset.known_numbers | preset.assumed.draw(random.Random(f"{seed}/{number}"))
+    world_seed = number
+    values = _with_durations(values, preset, world_seed)
+    if not _may_fit(build(values), preset, world_seed):
+        return None
+    return _fit(values, preset, number)
+
+
+def _with_durations(values: Values, preset: Preset, seed: int) -> Values:
+    known = preset.known_numbers
+    mean, slowest = known["execution_h"], known["slowest_h"]
+    values = {**values, "nominal_h": mean, "member_spread": 0.3}
+    for _ in range(SHAPE_ROUNDS):
+        outcome = run(build(values), ELASTIC, seed, SHAPE_STEPS).outcome
+        found = outcome.execution_s / HOUR_S
+        excess = slowest_h(outcome) / found - 1.0
+        wider = (slowest / mean - 1.0) / excess
+        values["nominal_h"] *= mean / found
+        values["member_spread"] = max(LEAST_SPREAD, values["member_spread"] * wider)
+    return values
+
+
+def _may_fit(scene: Scene, preset: Preset, seed: int) -> bool:
+    """A quick look: half the steps, and streaming splits alone."""
+    half = scene.plan.total_steps // 2
+    elastic = run(scene, ELASTIC, seed, half).hours
+    if not _near(preset.published["colocate"], run(scene, COLOCATE, seed, half).hours / elastic):
+        return False
+    hours = min(run(scene, one, seed, half).hours for one in splits(scene, barriers=False))
+    return _near(preset.published["async"], hours / elastic)
+
+
+def _near(span: Span, speedup: float) -> bool:
+    return span.low - SIEVE <= speedup <= span.high + SIEVE
+
+
+def _fit(values: Values, preset: Preset, number: int) -> Fitted | None:
+    scene, known = build(values), preset.known_numbers
+    elastic = run(scene, ELASTIC, number)
+    speedups = {
+        "async": best(scene, splits(scene), number).hours / elastic.hours,
+        "colocate": run(scene, COLOCATE, number).hours / elastic.hours,
+    }
+    fitted = Fitted(
+        candidate=number,
+        parameters={name: round(value, 6) for name, value in values.items()},
+        execution_h=elastic.outcome.execution_s / HOUR_S,
+        slowest_h=slowest_h(elastic.outcome),
+        speedups=speedups,
+    )
+    durations = (
+        (fitted.execution_h, known["execution_h"]),
+        (fitted.slowest_h, known["slowest_h"]),
+    )
+    if any(abs(found / wanted - 1.0) > DURATION_TOLERANCE for found, wanted in durations):
+        return None
+    spans = preset.published
+    good = all(spans[name].low <= found <= spans[name].high for name, found in speedups.items())
+    return fitted if good else None

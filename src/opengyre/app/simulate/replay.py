@@ -1,0 +1,168 @@
+"""A recorded run played again under the policy that ran: simulated beside measured."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from msgspec.structs import replace as with_fields
+
+from opengyre.app.report.lanes import Span, busy_share, lanes
+from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.calibrate import Measured
+from opengyre.app.simulate.fit import Fit
+from opengyre.core.reasons import CellRole
+from opengyre.sim.outcome import Outcome
+from opengyre.sim.world import Setting, simulate
+from opengyre.store.rows import EventRow
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One quantity."""
+
+    name: str
+    unit: str
+    measured: float
+    simulated: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Simulated over measured; None for a share, whose difference says more."""
+        return self.simulated / self.measured if self.unit and self.measured else None
+
+
+def scene_of_run(fit: Fit) -> Scene:
+    """The run as a scene, each new group drawn from the recorded ones."""
+    drawn = with_fields(fit.workload, recorded_in_order=False)
+    return Scene(fit.run.plan, drawn, fit.machine)
+
+
+def replay(fit: Fit) -> Outcome:
+    """The recorded groups in their order, under the run's own plan and policy."""
+    return simulate(
+        Setting(
+            plan=fit.run.plan, policy=fit.run.policy, workload=fit.workload, machine=fit.machine
+        )
+    )
+
+
+def compare(fit: Fit, outcome: Outcome) -> list[Compared]:
+    """What both know. The measured idle share takes calls as spread evenly over cells in rollout,
+    and the fitted training speed."""
+    run, steps = fit.run, len(fit.run.steps)
+    cells = len(run.plan.cells)
+    roles = lanes_of(outcome, cells)
+    assert outcome.staleness is not None, "a simulation ended without a staleness summary"
+    return [
+        Compared("mean step time", "s", run.seconds / steps, outcome.seconds / len(outcome.steps)),
+        Compared("all steps", "s", run.seconds, outcome.seconds),
+        Compared("mean execution", "s", _execution_s(fit), outcome.execution_s),
+        Compared("slowest of a group / mean", "×", _slowest(fit), outcome.slowest_over_mean),
+        Compared("calls in flight, mean", "", *_in_flight(run, outcome)),
+        *(
+            Compared(
+                f"cells in {role.value}", "", busy_share(run.spans, role), busy_share(roles, role)
+            )
+            for role in (CellRole.ROLLOUT, CellRole.TRAINING, CellRole.SWITCHING)
+        ),
+        Compared("cells idle", "", measured_idle(fit), idle_share(outcome, cells)),
+        Compared(
+            "staleness in versions, mean",
+            "",
+            fmean(step.staleness_versions for step in run.steps),
+            outcome.staleness.versions.mean,
+        ),
+    ]
+
+
+def _execution_s(fit: Fit) -> float:
+    wait = fit.workload.evaluation_s
+    return fmean(one.ended - wait - one.began for one in fit.run.executions)
+
+
+def _slowest(fit: Fit) -> float:
+    wait = fit.workload.evaluation_s
+    durations = [[one.ended - wait - one.began for one in g.executions] for g in fit.run.groups]
+    return fmean(max(group) / fmean(group) for group in durations)
+
+
+def _in_flight(run: Measured, outcome: Outcome) -> tuple[float, float]:
+    measured = sum(call.ended - call.began for call in run.calls) / run.seconds
+    return measured, (outcome.calls_s + outcome.tally.held_s) / outcome.seconds
+
+
+def idle_share(outcome: Outcome, cells: int) -> float:
+    """Of all cells' time: neither a call nor a micro-step."""
+    busy = outcome.rollout_busy_s + outcome.training_busy_s
+    return 1.0 - busy / outcome.seconds / cells
+
+
+def measured_idle(fit: Fit) -> float:
+    """The same of the recorded run, as far as its store tells."""
+    run = fit.run
+    changes: list[tuple[float, int, int]] = []
+    for call in run.calls:
+        changes += [(call.began, 1, 0), (min(call.ended, run.seconds), -1, 0)]
+    for span in run.spans:
+        if span.role is CellRole.ROLLOUT:
+            changes += [(span.start, 0, 1), (span.end, 0, -1)]
+    at = busy = 0.0
+    calls = cells = 0
+    for when, call, cell in sorted(changes):
+        busy += (when - at) * min(calls, cells)
+        at, calls, cells = when, calls + call, cells + cell
+    trained = sum(step.packed_tokens for step in run.steps) / fit.training.tokens_s
+    return 1.0 - (busy + trained) / run.seconds / len(run.plan.cells)
+
+
+def role_events(outcome: Outcome) -> list[EventRow]:
+    """Roles as a run's store has them, for the figures that both share."""
+    return [
+        EventRow(
+            at=change.at,
+            kind="role",
+            fields={"cell": float(change.cell), "role": change.role.value},
+        )
+        for change in outcome.roles
+    ]
+
+
+def lanes_of(outcome: Outcome, cells: int) -> list[Span]:
+    """Roles of all cells over time, the standalone pool left out."""
+    mine = [event for event in role_events(outcome) if float(event.fields["cell"]) < cells]
+    return lanes(mine, outcome.seconds)
+
+
+def level_events(outcome: Outcome, capacities: Sequence[int]) -> list[EventRow]:
+    """Waterlevel and the room for it, as a run's store has them."""
+    changes: list[tuple[float, int, int, CellRole | int]] = [
+        (change.at, 0, change.cell, change.role) for change in outcome.roles
+    ]
+    changes += [(at, 1, -1, level) for at, level in outcome.waterlevel]
+    serving: Counter[int] = Counter()
+    level = 0
+    rows = []
+    for at, _, cell, what in sorted(changes, key=lambda change: change[:2]):
+        if isinstance(what, CellRole):
+            serving[cell] = capacities[cell] if what is CellRole.ROLLOUT else 0
+        else:
+            level = what
+        fields: dict[str, str | float] = {
+            "waterlevel": float(level),
+            "capacity": float(serving.total()),
+        }
+        rows.append(EventRow(at=at, kind="waterlevel", fields=fields))
+    return rows
+
+
+def as_ran(fit: Fit) -> Scene:
+    """The run's scene with a horizon of whole bursts, for what-ifs."""
+    scene = scene_of_run(fit)
+    burst = scene.plan.steps_per_burst
+    steps = max(LEAST_BURSTS * burst, scene.plan.total_steps // burst * burst)
+    return replace(scene, plan=replace(scene.plan, total_steps=steps))
+
+
+LEAST_BURSTS = 4
+"""Of a what-if: the first burst, which fills the cells, must not decide."""

@@ -1,0 +1,129 @@
+"""The simulator's tables."""
+
+from statistics import fmean
+
+from rich.table import Table
+
+from opengyre.app.simulate.baselines import Result
+from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.paper import Hours, Row
+from opengyre.app.simulate.presets import Preset, load_preset, preset_names
+
+
+def presets_table() -> Table:
+    """A line a preset."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("preset", "workload", "source", "known"):
+        table.add_column(heading)
+    for name in preset_names():
+        preset = load_preset(name)
+        facts = ", ".join(f"{key} {_short(value)}" for key, value in preset.known.items())
+        table.add_row(name, preset.title, preset.source, facts)
+    return table
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def paper_table(rows: list[Row]) -> Table:
+    """Published against simulated speed-ups of elastic."""
+    table = Table(title="Speed-up of elastic", box=None, padding=(0, 2, 0, 0))
+    table.add_column("workload", no_wrap=True)
+    table.add_column("over", no_wrap=True)
+    for heading in ("published", "simulated", "spread", "residual"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for row in rows:
+        low, high = row.published.low, row.published.high
+        published = f"{low:.3f}" if low == high else f"{low:.3f}–{high:.3f}"
+        kind = "fitted" if row.calibrated else "predicted"
+        verdict = "hit" if row.hit else "MISS"
+        table.add_row(
+            row.workload,
+            row.baseline,
+            published,
+            f"{row.mean:.3f}",
+            f"±{row.spread:.3f}",
+            f"{row.residual:+.3f}",
+            f"{kind}, {verdict}",
+        )
+    return table
+
+
+def hours_words(name: str, hours: list[Hours]) -> str:
+    """What one preset's runs came to, in a line."""
+    known = load_preset(name).known_numbers
+    words = [
+        f"{name}: execution {_mean_h([one.execution_h for one in hours], known, 'execution_h')}"
+    ]
+    words.append(
+        f"slowest of a group {_mean_h([one.slowest_h for one in hours], known, 'slowest_h')}"
+    )
+    by_policy = {"elastic": [one.elastic for one in hours]}
+    by_policy |= {base: [one.baselines[base] for one in hours] for base in ("async", "colocate")}
+    for policy, found in by_policy.items():
+        words.append(f"{policy} {_mean_h(found, known, f'{policy}_h')}")
+    cut = {policy: sum(one.truncated[policy] for one in hours) for policy in by_policy}
+    words.append("truncated " + "/".join(f"{count}" for count in cut.values()))
+    return "; ".join(words)
+
+
+def _mean_h(found: list[float], known: dict[str, float], key: str) -> str:
+    published = f" (published {known[key]:g})" if key in known else ""
+    return f"{fmean(found):.2f} h{published}"
+
+
+def scene_words(name: str, preset: Preset, scene: Scene) -> str:
+    """What is about to be simulated."""
+    plan = scene.plan
+    executions = plan.total_steps * plan.groups_per_step * plan.group_size
+    return (
+        f"{name}: {preset.title} ({preset.source}); {len(plan.cells)} cells of {plan.cells[0]} "
+        f"places, {plan.total_steps} steps of {plan.groups_per_step} groups of {plan.group_size}, "
+        f"mu {plan.steps_per_burst}, phi {plan.staleness_steps}, {executions:,} executions"
+    )
+
+
+def results_table(results: list[Result]) -> Table:
+    """A line a policy."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("policy", no_wrap=True)
+    headings = ("hours", "×", "h/step", "stale steps", "versions", "truncated", "moved", "events")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    first = results[0].hours
+    for result in results:
+        outcome = result.outcome
+        stale, tally = outcome.staleness, outcome.tally
+        assert stale is not None, "a finished simulation has its staleness"
+        table.add_row(
+            str(result.choice),
+            f"{result.hours:.2f}",
+            f"{result.hours / first:.3f}",
+            f"{result.hours / len(outcome.steps):.3f}",
+            f"{stale.steps.mean:.2f}/{stale.steps.p95}/{stale.steps.max}",
+            f"{stale.versions.mean:.2f}/{stale.versions.p95}/{stale.versions.max}",
+            f"{tally.truncated}",
+            f"{tally.moved_with_kv}+{tally.recomputed}",
+            f"{outcome.events:,}",
+        )
+    return table
+
+
+def result_json(result: Result) -> dict[str, object]:
+    """One policy's figures."""
+    outcome = result.outcome
+    stale = outcome.staleness
+    assert stale is not None, "a finished simulation has its staleness"
+    return {
+        "policy": result.choice.policy,
+        "choice": str(result.choice),
+        "hours": result.hours,
+        "step_ends_s": outcome.steps,
+        "staleness_steps": [stale.steps.mean, stale.steps.p95, stale.steps.max],
+        "staleness_versions": [stale.versions.mean, stale.versions.p95, stale.versions.max],
+        "executions": outcome.tally.executions,
+        "truncated": outcome.tally.truncated,
+        "events": outcome.events,
+    }
