@@ -347,7 +347,7 @@ async def check_logprobs(
     """Log-probabilities from token `start` on are those of a full forward of the core's weights."""
     model = (await saved(cluster, root / "check")).model
     output = [t for c in chunks for t in c.token_ids]
-    ids = torch.tensor(wanted.prompt_ids + output)
+    ids = torch.tensor([*wanted.prompt_ids, *output])
     with torch.no_grad():
         hidden = model.hidden(ids, torch.arange(len(ids)), causal_attend)
         logprobs = model.logits(hidden).log_softmax(-1)

@@ -48,7 +48,7 @@ class Scene:
         stopped = bool(ids) and ids[-1] in FAMILY.stop_ids
         self.history.keep_reply(prompt, call_id, message, stopped=stopped, faithful=reply.faithful)
         self.history.end(plan)
-        self.full[call_id] = plan.prompt_ids + ids
+        self.full[call_id] = [*plan.prompt_ids, *ids]
         return message
 
 

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opengyre.app.wall import RandomIds, WallClock
-from opengyre.core.fakes import MemoryJournal, MemoryRecorder
+from opengyre.core.fakes import MemoryRecorder
 from opengyre.core.reasons import FinishReason
 from opengyre.core.records import Call, GenerateRequest, TokenChunk
 from opengyre.proxy.app import build_app
 from opengyre.proxy.executions import DoorReport, Executions
+from opengyre.proxy.fake_journal import MemoryJournal
 from opengyre.proxy.fakes import ScriptedGenerator, first_asked
 from opengyre.proxy.history import History, Node
 from opengyre.proxy.restore import reopen

@@ -108,6 +108,7 @@ class Crowd:
         await asyncio.to_thread(door.stats)
         empty, begun = door.resident_bytes(), self._clock.now()
         used, draw = [], random.Random(0)
+        done: list[bool] = []
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=600)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
