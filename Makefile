@@ -33,7 +33,7 @@ test: $(VENV)/.dev  ## all tests but those of test-harnesses
 
 test-harnesses: $(VENV)/.dev  ## real agent programs, installed by npm, against a scripted policy
 	$(BIN)/python -m tests.conformance.programs
-	$(BIN)/pytest -m harnesses tests/proxy
+	$(BIN)/pytest -m harnesses tests/conformance tests/proxy
 
 check: $(VENV)/.dev  ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check src tests

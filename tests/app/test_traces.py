@@ -49,12 +49,14 @@ async def tokens_through_claude_code(
     limits = Limits(context_tokens=4096, max_new_tokens=256, max_body_bytes=2**22)
     generator = ScriptedGenerator(family, said)
     app = build_app(executions, generator, recorder, family, limits, clock, CountingIds())
-    serving = await serve(app, socket_path=folder / "p.sock")
+    socket = folder / "door" / "p.sock"
+    socket.parent.mkdir(parents=True)
+    serving = await serve(app, socket_path=socket)
     run = HarnessRun(
         execution_id="e",
         instruction=puzzle.blueprint().instruction,
         workspace=workspace,
-        socket=folder / "p.sock",
+        socket=socket,
         base_path="/run/e",
         key="key",
         model="policy",

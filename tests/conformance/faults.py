@@ -13,6 +13,8 @@ from opengyre.app.wall import WallClock
 
 GENERATIONS = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
 """Ends of paths whose POSTs count as model requests."""
+LINGER_S = 0.5
+"""Programs look at a part only if they have read it before the connection is gone."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,8 @@ class Cut:
     nth: int = 1
     where: str = "after"
     """after, before or inside that event."""
-    linger_s: float = 0.0
-    """Seconds between the last part and the break: some programs look at a part only if they have
-    read it before the connection is gone."""
+    linger_s: float = LINGER_S
+    """Between the last part and the break."""
 
 
 Fault = Answer | Cut

@@ -39,7 +39,6 @@ async def run(
     version: str,
     *,
     args: list[str] = BARE,
-    sandbox: str = "bubblewrap",
     env: dict[str, str] | None = None,
 ) -> HarnessOutcome:
     return await world.run(
@@ -49,7 +48,6 @@ async def run(
         env=env,
         files=FILES,
         timeout_s=60.0,
-        sandbox=sandbox,
     )
 
 
@@ -298,7 +296,7 @@ async def test_a_cut_answer_is_there_once(
     shape = shapes[version]
     said = [Say(both, "hi"), Say("Done.", "done")]
     lines = Lines({"Fix it.": said[:1] if shape is FAILS else said})
-    faults = [Cut(1, "content_block_stop", nth=nth, where=where, linger_s=0.5)]
+    faults = [Cut(1, "content_block_stop", nth=nth, where=where)]
     world = await start(lines, harness="claude-code", faults=faults)
     outcome = await run(world, version)
     expect(world, lines, outcome, shape, ends="" if shape is FAILS else "Done.")
@@ -401,7 +399,7 @@ async def test_the_proxy_restarts_in_mid_run(start: Start, version: str) -> None
         }
     )
     world = await start(lines, harness="claude-code")
-    running = asyncio.ensure_future(run(world, version, args=WITH_AGENTS, sandbox="none"))
+    running = asyncio.ensure_future(run(world, version, args=WITH_AGENTS))
     for _ in range(2):
         await world.cells.held()
         await world.restart()

@@ -33,13 +33,9 @@ def wait(seen: Seen, number: int) -> str:
     return call("multi_agent_v1.wait_agent", targets=[ids[number]], timeout_ms=100_000)
 
 
-async def run(
-    world: World, instruction: str, args: Sequence[str] = (), *, sandbox: str = "bubblewrap"
-) -> HarnessOutcome:
+async def run(world: World, instruction: str, args: Sequence[str] = ()) -> HarnessOutcome:
     files = {"main.py": "x = 1\n"}
-    return await world.run(
-        Codex(program("codex")), instruction, args=args, files=files, sandbox=sandbox
-    )
+    return await world.run(Codex(program("codex")), instruction, args=args, files=files)
 
 
 def clean(outcome: HarnessOutcome) -> None:
@@ -185,7 +181,7 @@ async def test_errors_cuts_and_a_restart(start: Start) -> None:
         Cut(8, "output_item.done", nth=2),
     ]
     world = await start(lines, harness="codex", faults=faults)
-    clean(await world.through_a_restart(run(world, "Fix it", sandbox="none")))
+    clean(await world.through_a_restart(run(world, "Fix it")))
     world.check()
     assert lines.left == []
     assert world.faults.struck == [faults[0], *faults]

@@ -22,7 +22,7 @@ FINISH = Say(bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"), "finish")
 
 async def run(world: World, instruction: str) -> HarnessOutcome:
     files = {"main.py": "x = 1\n"}
-    outcome = await world.run(MiniSweAgent.installed(), instruction, files=files, sandbox="none")
+    outcome = await world.run(MiniSweAgent.installed(), instruction, files=files)
     assert outcome.exit_code == 0, (outcome.stdout_tail[-2000:], outcome.stderr_tail[-2000:])
     return outcome
 

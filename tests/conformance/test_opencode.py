@@ -24,11 +24,9 @@ def task(prompt: str, kind: str = "general") -> str:
     return call("task", description="part", prompt=prompt, subagent_type=kind)
 
 
-async def run(
-    world: World, instruction: str, *, sandbox: str = "bubblewrap", **config: object
-) -> HarnessOutcome:
+async def run(world: World, instruction: str, **config: object) -> HarnessOutcome:
     files = {"main.py": "x = 1\n", "opencode.json": json.dumps(config)}
-    return await world.run(OpenCode(program("opencode")), instruction, files=files, sandbox=sandbox)
+    return await world.run(OpenCode(program("opencode")), instruction, files=files)
 
 
 def clean(outcome: HarnessOutcome) -> None:
@@ -105,7 +103,7 @@ async def test_errors_cuts_a_restart_and_a_length_stop(start: Start) -> None:
         Cut(6, '"tool_calls"', nth=1),
     ]
     world = await start(lines, harness="opencode", faults=faults)
-    clean(await world.through_a_restart(run(world, "Fix it", sandbox="none")))
+    clean(await world.through_a_restart(run(world, "Fix it")))
     world.check()
     assert lines.left == []
     assert world.faults.struck == faults

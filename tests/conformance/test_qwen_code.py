@@ -30,13 +30,11 @@ def agent(prompt: str, kind: str = "general-purpose", **more: object) -> str:
     return call("agent", description="part", prompt=prompt, subagent_type=kind, **options)
 
 
-async def run(
-    world: World, instruction: str, *, sandbox: str = "bubblewrap", **generation: object
-) -> HarnessOutcome:
+async def run(world: World, instruction: str, **generation: object) -> HarnessOutcome:
     harness = QwenCode(program("qwen-code").with_name(ENTRY), program("node"))
     settings = json.dumps({"model": {"generationConfig": generation}})
     files = {"main.py": "x = 1\n", ".qwen/settings.json": settings}
-    return await world.run(harness, instruction, files=files, sandbox=sandbox)
+    return await world.run(harness, instruction, files=files)
 
 
 def clean(outcome: HarnessOutcome) -> None:
@@ -143,7 +141,7 @@ async def test_errors_cuts_a_restart_and_length_stops(start: Start) -> None:
         Cut(6, "And again", where="after"),
     ]
     world = await start(lines, harness="qwen-code", faults=faults)
-    clean(await world.through_a_restart(run(world, "Fix it", sandbox="none")))
+    clean(await world.through_a_restart(run(world, "Fix it")))
     world.check()
     assert lines.left == []
     assert world.faults.struck == faults

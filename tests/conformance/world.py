@@ -54,6 +54,7 @@ class World:
         self.folder, self.harness = folder, harness
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
+        self.socket.parent.mkdir()
         self.clock = WallClock()
         self.scenario = scenario
         self.family, self._limits = family, limits
@@ -102,10 +103,7 @@ class World:
     async def through_a_restart(
         self, running: Coroutine[None, None, HarnessOutcome]
     ) -> HarnessOutcome:
-        """The proxy restarts while the program waits for the answer with a hold_after.
-
-        The program runs with sandbox="none": a sandbox holds on to the socket of the first proxy.
-        """
+        """The proxy restarts while the program waits for the answer with a hold_after."""
         program = asyncio.ensure_future(running)
         held = asyncio.ensure_future(self.cells.held())
         await asyncio.wait([program, held], return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +115,7 @@ class World:
 
     @property
     def socket(self) -> Path:
-        return self.folder / "proxy.sock"
+        return self.folder / "door" / "proxy.sock"
 
     @property
     def url(self) -> str:
@@ -133,7 +131,6 @@ class World:
         env: dict[str, str] | None = None,
         files: dict[str, str] | None = None,
         timeout_s: float = RUN_S,
-        sandbox: str = "bubblewrap",
     ) -> HarnessOutcome:
         """The program works in self.workspace until it ends."""
         for name, text in (files or {}).items():
@@ -151,8 +148,7 @@ class World:
             args=list(args),
             env=env or {},
         )
-        section = SandboxSection.model_validate({"kind": sandbox})
-        return await run_harness(harness, run, make_sandbox(section, self.clock))
+        return await run_harness(harness, run, make_sandbox(SandboxSection(), self.clock))
 
     def calls(self) -> list[Call]:
         """As the store has them."""

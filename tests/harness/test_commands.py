@@ -2,13 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opengyre.config.run import HarnessSection
-from opengyre.core.errors import SandboxError, UserError
+from opengyre.core.errors import HarnessError, SandboxError, UserError
 from opengyre.harness.base import Harness, HarnessRun
 from opengyre.harness.claude_code import ClaudeCode
 from opengyre.harness.codex import Codex
@@ -69,7 +70,7 @@ def test_a_configured_variable_wins_over_the_adapters() -> None:
 
 def test_the_program_stands_behind_the_forwarder_in_its_workspace() -> None:
     command = connected(Command(argv=["agent"], cwd="/app", timeout_s=1), RUN)
-    assert command.argv[-3:] == [RUN.port, "/run/opengyre/proxy.sock", "agent"]
+    assert command.argv[-3:] == [RUN.port, "/run/opengyre/door/proxy.sock", "agent"]
     workspace = command.binds[0]
     assert (workspace.source, workspace.target, workspace.writable) == (
         Path("/host/work"),
@@ -184,9 +185,17 @@ class BrokenSandbox:
         raise SandboxError("no space for it")
 
 
-async def test_a_sandbox_that_breaks_is_an_outcome() -> None:
-    outcome = await run_harness(HARNESSES[3], RUN, BrokenSandbox())
+async def test_a_sandbox_that_breaks_is_an_outcome(tmp_path: Path) -> None:
+    run = replace(RUN, socket=tmp_path / "proxy.sock")
+    outcome = await run_harness(HARNESSES[3], run, BrokenSandbox())
     assert (outcome.started, outcome.stderr_tail) == (False, "no space for it")
+
+
+async def test_a_program_sees_nothing_of_us_but_the_proxys_socket(tmp_path: Path) -> None:
+    (tmp_path / "run.sqlite").touch()
+    run = replace(RUN, socket=tmp_path / "proxy.sock")
+    with pytest.raises(HarnessError, match=r"found run\.sqlite$"):
+        await run_harness(HARNESSES[3], run, BrokenSandbox())
 
 
 def made(file: Path, text: str) -> Path:

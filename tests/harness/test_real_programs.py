@@ -22,13 +22,15 @@ async def run_program(
 ) -> HarnessOutcome:
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
+    socket = folder / "door" / "proxy.sock"
+    socket.parent.mkdir()
     sandbox = make_sandbox(SandboxSection.model_validate({"kind": kind}), WallClock())
     harness = make_harness(HarnessSection.model_validate({"name": name}))
     run = HarnessRun(
         execution_id="exec-1",
         instruction="Write hi into out.txt",
         workspace=workspace,
-        socket=folder / "proxy.sock",
+        socket=socket,
         base_path="/run/exec-1",
         key="key-1",
         model="policy",

@@ -35,7 +35,9 @@ class RunPaths:
         whose = f"private:{os.getuid()}:{folder.resolve()}"
         digest = hashlib.sha256(whose.encode()).hexdigest()[:NAME_DIGITS]
         private = ShmDir(Path(tempfile.gettempdir()) / f"opengyre-{digest}")
-        return RunPaths(folder.resolve(), private)
+        paths = RunPaths(folder.resolve(), private)
+        paths.socket.parent.mkdir(mode=0o700)
+        return paths
 
     @property
     def private(self) -> Path:
@@ -56,7 +58,8 @@ class RunPaths:
 
     @property
     def socket(self) -> Path:
-        return self.private / "proxy.sock"
+        """Alone in its folder, which agents see."""
+        return self.private / "door" / "proxy.sock"
 
     @property
     def checkpoints(self) -> Path:

@@ -11,8 +11,8 @@ from opengyre.sandbox.base import Command
 
 WORKDIR = "/app"
 """Where tasks of Harbor's format expect to be worked on unless they say otherwise."""
-SOCKET_INSIDE = "/run/opengyre/proxy.sock"
-"""Where the proxy's socket appears in the sandbox."""
+DOOR_INSIDE = "/run/opengyre/door"
+"""Where the folder of the proxy's socket appears in the sandbox."""
 FORWARDER_INSIDE = "/run/opengyre/forward.py"
 """Where the forwarder appears in the sandbox."""
 PROGRAMS_INSIDE = "/opt/opengyre"
@@ -28,7 +28,8 @@ class HarnessRun:
     workspace: Path
     """Folder of the host that the agent changes."""
     socket: Path
-    """The proxy's unix socket on the host."""
+    """The proxy's unix socket on the host, alone in its folder: the program sees that folder, so that
+    it finds the socket of a proxy that was restarted."""
     base_path: str
     """Path in front of every API path, such as /run/EXECUTION."""
     key: str

@@ -7,11 +7,11 @@ is as it left it.
 from dataclasses import replace
 from pathlib import Path
 
-from opengyre.core.errors import SandboxError
+from opengyre.core.errors import HarnessError, SandboxError
 from opengyre.core.reasons import Ending
 from opengyre.harness.base import (
+    DOOR_INSIDE,
     FORWARDER_INSIDE,
-    SOCKET_INSIDE,
     Harness,
     HarnessOutcome,
     HarnessRun,
@@ -21,7 +21,11 @@ from opengyre.sandbox.base import Bind, Command, Outcome, Sandbox
 
 
 async def run_harness(harness: Harness, run: HarnessRun, sandbox: Sandbox) -> HarnessOutcome:
-    """Run to the end or to run.timeout_s. A sandbox that breaks is an outcome, not an error."""
+    """Run to the end or to run.timeout_s. A sandbox that breaks is an outcome, not an error.
+
+    Raises HarnessError when the program would see more of us than the proxy's socket.
+    """
+    check_door(run.socket)
     if not sandbox.private_network:
         run = replace(run, port=forward.PORT_WORD)
     try:
@@ -31,14 +35,28 @@ async def run_harness(harness: Harness, run: HarnessRun, sandbox: Sandbox) -> Ha
     return _told(outcome)
 
 
+def check_door(path: Path) -> None:
+    """Raises HarnessError unless the folder is there, with nothing in it but the socket."""
+    try:
+        others = sorted(found.name for found in path.parent.iterdir() if found != path)
+    except OSError as error:
+        raise HarnessError(f"wanted the folder of the proxy's socket; found {error}") from error
+    if others:
+        raise HarnessError(
+            f"wanted nothing but the proxy's socket in {path.parent}, which agents see; "
+            f"found {', '.join(others)}"
+        )
+
+
 def connected(command: Command, run: HarnessRun) -> Command:
     """The program behind a forwarder to the proxy's socket, in its workspace."""
     port = "0" if run.port == forward.PORT_WORD else run.port
-    front = ["python3", "-I", "-S", FORWARDER_INSIDE, port, SOCKET_INSIDE]
+    socket = f"{DOOR_INSIDE}/{run.socket.name}"
+    front = ["python3", "-I", "-S", FORWARDER_INSIDE, port, socket]
     ours = [
         Bind(run.workspace, run.workdir, writable=True),
         Bind(Path(forward.__file__), FORWARDER_INSIDE),
-        Bind(run.socket, SOCKET_INSIDE),
+        Bind(run.socket.parent, DOOR_INSIDE),
     ]
     return replace(command, argv=[*front, *command.argv], binds=[*ours, *command.binds])
 
