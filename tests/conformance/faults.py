@@ -13,6 +13,15 @@ from opengyre.app.wall import WallClock
 
 GENERATIONS = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
 """Ends of paths whose POSTs count as model requests."""
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "api_error",
+    529: "overloaded_error",
+}
+"""What Anthropic calls them: Claude Code believes the body rather than the status."""
 LINGER_S = 0.5
 """Programs look at a part only if they have read it before the connection is gone."""
 
@@ -26,7 +35,6 @@ class Answer:
     status: int
     times: int = 1
     headers: dict[str, str] = field(default_factory=dict)
-    body: str = '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,8 @@ class _Cutting:
 
 
 async def _refuse(fault: Answer, send: Send) -> None:
-    content = fault.body.encode() or json.dumps({}).encode()
+    error = {"type": KINDS[fault.status], "message": "no"}
+    content = json.dumps({"type": "error", "error": error}).encode()
     headers = {"content-type": "application/json", "content-length": str(len(content))}
     pairs = [(k.encode(), v.encode()) for k, v in {**headers, **fault.headers}.items()]
     await send({"type": "http.response.start", "status": fault.status, "headers": pairs})

@@ -257,6 +257,15 @@ async def test_its_own_retries_ask_the_engine_once(start: Start, version: str) -
     assert world.faults.requests == 5
 
 
+async def test_what_it_takes_for_fatal_ends_it(start: Start, version: str) -> None:
+    lines = Lines({"Fix it.": [Say(bash("echo hi"), "hi")]})
+    world = await start(lines, harness="claude-code", faults=[Answer(2, 400, times=9)])
+    outcome = await run(world, version)
+    assert outcome.exit_code == 1
+    assert world.faults.requests == 2
+    expect(world, lines, outcome, ["main: hi"], ends="")
+
+
 async def test_the_engines_failure_is_asked_again(start: Start, version: str) -> None:
     lines = Lines({"Fix it.": [Say("", error="out of luck"), Say("Done.", "done")]})
     world = await start(lines, harness="claude-code")

@@ -10,6 +10,16 @@ from opengyre.core.reasons import Role
 from opengyre.tree.roles import PRIORITY, TABLES, CallMarks, classify, trains
 
 SUMMARY = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."
+FETCHED = """
+Web page content:
+---
+Cats.
+---
+
+What are they?
+
+Provide a concise response based only on the content above. In your response: …
+"""
 AGENT = {"x-claude-code-session-id": "s", "x-claude-code-agent-id": "a"}
 TOOLS = ["Bash", "Read", "Edit", "Write"]
 
@@ -30,6 +40,9 @@ TOOLS = ["Bash", "Read", "Edit", "Write"]
         (CallMarks(tool_names=["web_search"], server_tools=["web_search"]), Role.AUXILIARY),
         (CallMarks(headers=AGENT, server_tools=["web_search"]), Role.AUXILIARY),
         (CallMarks(output_format="json_schema"), Role.AUXILIARY),
+        (CallMarks(last_user_text=FETCHED), Role.AUXILIARY),
+        (CallMarks(headers=AGENT, last_user_text=FETCHED), Role.AUXILIARY),
+        (CallMarks(tool_names=TOOLS, last_user_text=FETCHED), Role.MAIN),
     ],
 )
 def test_claude_code(marks: CallMarks, role: Role) -> None:

@@ -14,6 +14,8 @@ from opengyre.tree.roles.base import (
 AGENT = "x-claude-code-agent-id"
 SUMMARY = user_line_opens("CRITICAL: Respond with TEXT ONLY")
 """Opens the text block that is appended where a compaction is asked for."""
+PAGE = user_line_opens("Provide a concise response based ")
+"""Follows the text of a page that WebFetch has read, whoever wrote that page."""
 
 
 def server_tool_only(marks: CallMarks) -> str:
@@ -30,10 +32,11 @@ def structured(marks: CallMarks) -> str:
 
 TABLE = Table(
     "claude-code",
-    1,
+    2,
     (
         rule(Role.AUXILIARY, server_tool_only),
         rule(Role.AUXILIARY, no_tools, structured),
+        rule(Role.AUXILIARY, no_tools, PAGE),
         rule(Role.SUB_AGENT_SUMMARY, header(AGENT), SUMMARY),
         rule(Role.SUB_AGENT, header(AGENT)),
         rule(Role.MAIN_SUMMARY, SUMMARY, no_header(AGENT)),
