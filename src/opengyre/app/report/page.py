@@ -38,7 +38,7 @@ def write_report(run: Path) -> Path:
     summary = run / "summary.json"
     facts = json.loads(summary.read_text()) if summary.is_file() else {}
     page = run / "report.html"
-    page.write_text(_page(run.name, facts, drawn, tables(books)))
+    page.write_text(page_of(run.name, facts, drawn, tables(books)))
     return page
 
 
@@ -62,7 +62,7 @@ def _figures(store: RunStore, books: Books) -> list[go.Figure]:
     ]
 
 
-def _page(name: str, facts: dict[str, object], drawn: list[go.Figure], cut: str) -> str:
+def page_of(name: str, facts: dict[str, object], drawn: list[go.Figure], cut: str) -> str:
     parts = []
     for i, figure in enumerate(drawn):
         figure.update_layout(template="plotly_white", margin={"t": 60, "b": 50, "l": 60, "r": 20})

@@ -6,9 +6,9 @@ Invariant: every number comes from the run's own store; what could not be told i
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import fmean, median, pstdev
+from statistics import fmean, pstdev
 
 from opengyre.app.report.lanes import Span
 from opengyre.app.simulate.calibrate import Measured, MeasuredExecution, MeasuredGroup
@@ -26,6 +26,10 @@ SPEEDS = 400
 SPEED_RANGE = 1e4
 """Of the fastest tried to the slowest: from a cell that trained all its time to one nearly idle."""
 
+AS_GOOD = 1.1
+"""Where steps are all alike, speed and step time cannot be told apart: the slowest speed whose error
+is within this factor of the least is taken, since tokens cost more than the optimiser's step."""
+
 
 @dataclass(frozen=True)
 class TrainingFit:
@@ -34,7 +38,7 @@ class TrainingFit:
     tokens_s: float
     step_s: float
     error_s: float
-    """Median distance of a step's end from what these two say, given the step before it."""
+    """Root of the mean square distance of a step's end from what these two say, given the step before it."""
 
 
 @dataclass
@@ -60,8 +64,8 @@ def fit(run: Measured) -> Fit:
     training = fit_training(run)
     evaluation_s = _evaluation_s(run, notes)
     machine = Machine(
-        decode_alone_tokens_s=1 / max(load.alone_s, FASTEST_S),
-        decode_full_tokens_s=1 / max(load.beside_s, FASTEST_S),
+        decode_alone_tokens_s=1 / max(load.own_s + load.shared_s, FASTEST_S),
+        decode_full_tokens_s=1 / max(load.shared_s, FASTEST_S),
         prefill_tokens_s=_prefill(load),
         train_tokens_s=training.tokens_s,
         micro_step_tokens=float(run.token_budget),
@@ -79,7 +83,7 @@ def _prefill(load: LoadFit) -> float:
     """So that a prompt token weighs what the fit says."""
     if not load.prompt_weight:
         return math.inf
-    return 1 / max(load.beside_s, FASTEST_S) / load.prompt_weight
+    return 1 / max(load.shared_s, FASTEST_S) / load.prompt_weight
 
 
 # -- executions --------------------------------------------------------------------------------------
@@ -89,7 +93,7 @@ def _workload(run: Measured, load: LoadFit, evaluation_s: float) -> Workload:
     shares = _trained_shares(run)
     scripts = tuple(
         tuple(
-            script_of(one, load.call_s, evaluation_s, shares.get(group.group_id, 0.0))
+            script_of(one, load.call_tokens, evaluation_s, shares.get(group.group_id, 0.0))
             for one in group.executions
         )
         for group in run.groups
@@ -120,16 +124,14 @@ def _workload(run: Measured, load: LoadFit, evaluation_s: float) -> Workload:
 
 
 def script_of(
-    execution: MeasuredExecution, call_s: float, evaluation_s: float, trained_share: float
+    execution: MeasuredExecution, call_tokens: float, evaluation_s: float, trained_share: float
 ) -> Script:
     """What it did, and how long that took outside of the model."""
     turns = []
     since = execution.began
     for call in execution.calls:
-        wait = max(0.0, call.began - since) + call_s
-        turns.append(
-            Turn(wait, float(call.prompt_tokens), float(call.new_tokens), float(call.answer_tokens))
-        )
+        wait, answer = max(0.0, call.began - since), call.answer_tokens + call_tokens
+        turns.append(Turn(wait, float(call.prompt_tokens), float(call.new_tokens), answer))
         since = max(since, call.ended)
     return Script(
         turns=tuple(turns),
@@ -261,13 +263,15 @@ def fit_training(run: Measured) -> TrainingFit:
     most = sum(tokens for work in works for _, tokens in work.arrivals)
     slowest = most / max(time.worked(run.seconds), FASTEST_S)
     fits = [_at_speed(works, time, slowest * SPEED_RANGE ** (i / SPEEDS)) for i in range(SPEEDS)]
-    return min(fits, key=lambda one: one.error_s)
+    even = [one for one in fits if one.step_s >= 0] or [replace(fits[-1], step_s=0.0)]
+    good = AS_GOOD * min(one.error_s for one in even)
+    return next(one for one in even if one.error_s <= good)
 
 
 def _at_speed(works: Sequence[_Work], time: _TrainingTime, tokens_s: float) -> TrainingFit:
     rests = [work.at - _computed(work, time, tokens_s) for work in works]
-    step_s = max(0.0, median(rests))
-    return TrainingFit(tokens_s, step_s, fmean(abs(rest - step_s) for rest in rests))
+    step_s = fmean(rests)  # below 0: at this speed steps would end later than they did
+    return TrainingFit(tokens_s, step_s, math.sqrt(fmean((rest - step_s) ** 2 for rest in rests)))
 
 
 def _computed(work: _Work, time: _TrainingTime, tokens_s: float) -> float:

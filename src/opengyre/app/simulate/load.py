@@ -2,21 +2,25 @@
 
 A store does not say which cell answered a call. Calls in flight are taken as spread evenly over the
 cells in rollout, and only calls that met no change of roles count. The model is the simulator's own:
-a call of t tokens behind p new prompt tokens takes c + (t + w p)(a + b (n - 1)) seconds beside n - 1
-others on its cell, all coefficients at least 0, by least squares.
+a call of t tokens behind p new prompt tokens takes (t + k + w p)(a + b n) seconds with n calls on its
+cell, all coefficients at least 0, by least squares. So a cell gives no fewer tokens when it has more
+calls, and what a call costs beside its tokens is k tokens of cell time.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, product
 from statistics import fmean
 
 from opengyre.app.simulate.calibrate import Measured, MeasuredCall
+from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 
 WEIGHTS = (0.0, *(2.0**power for power in range(-10, 2)))
 """Of a prompt token against a sampled one: from nothing, over what prefill in parallel gives, to twice."""
+EXTRAS = (0.0, *(2.0**power for power in range(8)))
+"""Tokens that a call costs by itself."""
 TINY = 1e-12
 """A pivot below it, of columns scaled to 1, means columns that say the same."""
 BINS = 5
@@ -39,14 +43,14 @@ class LoadPoint:
 class LoadFit:
     """The model's coefficients."""
 
-    call_s: float
-    """c: what a call takes beside the cell's work."""
-    alone_s: float
-    """a: a token of a call alone on its cell."""
-    beside_s: float
-    """b: a token more for each call beside it."""
+    own_s: float
+    """a: seconds a token, however many calls there are."""
+    shared_s: float
+    """b: seconds a token for each call on the cell."""
     prompt_weight: float
-    """w."""
+    """w: of a new prompt token against a sampled one."""
+    call_tokens: float
+    """k: of a call by itself."""
     used: int
     """Calls that it was fitted on."""
     left_out: int
@@ -55,8 +59,8 @@ class LoadFit:
 
     def seconds(self, sample: "Sample") -> float:
         """Of a call."""
-        work = sample.answer + self.prompt_weight * sample.new
-        return self.call_s + work * (self.alone_s + self.beside_s * (sample.at_once - 1))
+        work = sample.answer + self.call_tokens + self.prompt_weight * sample.new
+        return work * (self.own_s + self.shared_s * sample.at_once)
 
 
 @dataclass(frozen=True)
@@ -93,16 +97,16 @@ class _Count:
 def fit_load(run: Measured) -> LoadFit:
     """Coefficients, and how well they tell the durations."""
     samples = _samples(run)
-    weight, (call_s, alone_s, beside_s) = min(
-        ((w, _coefficients(samples, w)) for w in WEIGHTS),
-        key=lambda found: _error(samples, found[0], found[1]),
-    )
-    whole = LoadFit(
-        call_s, alone_s, beside_s, weight, len(samples), len(run.calls) - len(samples), ()
-    )
-    return LoadFit(
-        call_s, alone_s, beside_s, weight, whole.used, whole.left_out, _curve(samples, whole)
-    )
+    if not samples:
+        raise UserError(
+            "calls that met no change of roles, to fit speeds on",
+            f"none among {len(run.calls)}",
+            "pass a longer run",
+        )
+    fits = (_fitted(samples, w, k) for w, k in product(WEIGHTS, EXTRAS))
+    best = min(fits, key=lambda fit: sum((s.seconds - fit.seconds(s)) ** 2 for s in samples))
+    left_out = len(run.calls) - len(samples)
+    return replace(best, left_out=left_out, curve=_curve(samples, best))
 
 
 def _samples(run: Measured) -> list[Sample]:
@@ -133,18 +137,11 @@ def _steady(serving: _Count, call: MeasuredCall) -> int:
     return serving.counts[first] if first == last else 0
 
 
-def _coefficients(samples: Sequence[Sample], weight: float) -> tuple[float, float, float]:
-    rows = []
-    for one in samples:
-        work = one.answer + weight * one.new
-        rows.append((1.0, work, work * (one.at_once - 1)))
-    found = at_least_zero(rows, [one.seconds for one in samples])
-    return found[0], found[1], found[2]
-
-
-def _error(samples: Sequence[Sample], weight: float, found: tuple[float, float, float]) -> float:
-    fit = LoadFit(*found, weight, 0, 0, ())
-    return sum((one.seconds - fit.seconds(one)) ** 2 for one in samples)
+def _fitted(samples: Sequence[Sample], weight: float, extra: float) -> LoadFit:
+    works = [one.answer + extra + weight * one.new for one in samples]
+    rows = [(work, work * one.at_once) for work, one in zip(works, samples, strict=True)]
+    own_s, shared_s = at_least_zero(rows, [one.seconds for one in samples])
+    return LoadFit(own_s, shared_s, weight, extra, len(samples), 0, ())
 
 
 def _curve(samples: Sequence[Sample], fit: LoadFit) -> tuple[LoadPoint, ...]:

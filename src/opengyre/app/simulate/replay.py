@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from msgspec.structs import replace as with_fields
@@ -154,15 +154,3 @@ def level_events(outcome: Outcome, capacities: Sequence[int]) -> list[EventRow]:
         }
         rows.append(EventRow(at=at, kind="waterlevel", fields=fields))
     return rows
-
-
-def as_ran(fit: Fit) -> Scene:
-    """The run's scene with a horizon of whole bursts, for what-ifs."""
-    scene = scene_of_run(fit)
-    burst = scene.plan.steps_per_burst
-    steps = max(LEAST_BURSTS * burst, scene.plan.total_steps // burst * burst)
-    return replace(scene, plan=replace(scene.plan, total_steps=steps))
-
-
-LEAST_BURSTS = 4
-"""Of a what-if: the first burst, which fills the cells, must not decide."""

@@ -1,0 +1,88 @@
+"""The pages that `opengyre simulate --html` and `opengyre plan --html` write."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from opengyre.app.simulate import figures
+from opengyre.app.simulate.baselines import Choice, Result
+from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.from_run import Studied, fit_words
+from opengyre.app.simulate.replay import scene_of_run
+from opengyre.app.simulate.whatif import Answer
+
+SHORT = 16
+"""Steps of the many runs of a sensitivity, where a preset has more."""
+SEEDS = range(1, 4)
+"""Of a sensitivity."""
+
+
+def run_page(path: Path, studied: Studied) -> None:
+    """Of a recorded run."""
+    run, outcome = studied.fit.run, studied.outcome
+    scene = scene_of_run(studied.fit)
+    drawn = [
+        figures.step_ends(run, outcome),
+        figures.cells(outcome, run.plan),
+        figures.waterlevel(outcome, run.plan),
+        figures.speed_under_load(studied.fit.load),
+        figures.what_ifs(studied.answers),
+        *_tornado(scene, Choice("colocate")),
+    ]
+    facts: dict[str, object] = {
+        f"{one.name}, measured / simulated": f"{one.measured:.3f} / {one.simulated:.3f}"
+        for one in studied.compared
+    }
+    facts |= {f"fit {i}": words for i, words in enumerate(fit_words(studied.fit), 1)}
+    facts |= {f"note {i}": note for i, note in enumerate(studied.fit.notes, 1)}
+    figures.write_page(path, f"simulation of {run.name}", drawn, facts)
+
+
+def preset_page(path: Path, name: str, scene: Scene, results: Sequence[Result]) -> None:
+    """Of a preset under each policy."""
+    drawn: list[go.Figure] = []
+    for result in results:
+        for figure in (
+            figures.cells(result.outcome, scene.plan),
+            figures.waterlevel(result.outcome, scene.plan),
+        ):
+            figure.update_layout(title=f"{figure.layout.title.text}: {result.choice}")
+            drawn.append(figure)
+    baselines = [result for result in results if result.choice.policy != "elastic"]
+    if baselines and len(baselines) < len(results):
+        best = min(baselines, key=lambda result: result.hours)
+        drawn += _tornado(scene, best.choice)
+    facts: dict[str, object] = {f"{one.choice}, hours": f"{one.hours:.2f}" for one in results}
+    figures.write_page(path, f"simulation of {name}", drawn, facts)
+
+
+def table_page(path: Path, rows: Sequence[figures.SpeedupRow], scene: Scene) -> None:
+    """Of the published table; the sensitivity is that of the calibrated preset's middle set."""
+    drawn = [figures.speedups(rows), *_tornado(scene, Choice("colocate"))]
+    facts: dict[str, object] = {
+        f"{one['workload']} over {one['baseline']}": (
+            f"published {one['published_low']} to {one['published_high']}, simulated "
+            f"{one['simulated_mean']:.3f} ± {one['simulated_spread']:.3f}"
+        )
+        for one in (row.as_json() for row in rows)
+    }
+    figures.write_page(path, "published speed-ups, simulated", drawn, facts)
+
+
+def answers_page(path: Path, title: str, answers: Sequence[Answer]) -> None:
+    """Of a change to a preset."""
+    newest = answers[-1]
+    outcome, plan = newest.outcomes[0], newest.case.scene.plan
+    drawn = [
+        figures.what_ifs(answers),
+        figures.cells(outcome, plan),
+        figures.waterlevel(outcome, plan),
+    ]
+    figures.write_page(path, title, drawn, {})
+
+
+def _tornado(scene: Scene, baseline: Choice) -> list[go.Figure]:
+    steps = min(scene.plan.total_steps, SHORT)
+    as_is, found = figures.sensitivity(scene, baseline, SEEDS, steps)
+    return [figures.tornado(as_is, found, baseline)]
