@@ -1,8 +1,10 @@
 """What `opengyre simulate` does."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 from rich.console import Console
@@ -17,6 +19,7 @@ from opengyre.app.simulate.ensemble import (
     calibrate,
     load_ensemble,
 )
+from opengyre.app.simulate.from_run import answer_json, in_words, show, study, what_if_table
 from opengyre.app.simulate.paper import Hours, Row, scene_of, table
 from opengyre.app.simulate.presets import CALIBRATED, Span, load_preset, preset_names
 from opengyre.app.simulate.show import (
@@ -28,6 +31,7 @@ from opengyre.app.simulate.show import (
     scene_words,
 )
 from opengyre.app.simulate.tuned import tuned_table
+from opengyre.app.simulate.whatif import Case, Change, answer, changed
 from opengyre.core.errors import UserError
 
 
@@ -42,10 +46,19 @@ class SimulateOptions:
     ensemble: Path | None
     candidates: int
     out: Path
+    from_run: Path | None = None
+    change: Change = field(default_factory=Change)
+    html: Path | None = None
 
 
 def run_simulate(what: str | None, options: SimulateOptions) -> None:
     """Do what the argument says. Raises UserError for none, and for an unknown preset."""
+    if options.from_run is not None:
+        if what is not None:
+            found = f"both {what} and --from {options.from_run}"
+            raise UserError("a preset or a run", found, "leave out one of them")
+        run_from(options.from_run, options)
+        return
     match what:
         case None:
             wanted = f"what to simulate: paper, calibrate, {', '.join(preset_names())}"
@@ -53,12 +66,47 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
         case "--list":
             list_presets()
         case "paper":
-            table_of = run_tuned if options.tuned else run_paper
-            table_of(options.ensemble, options.seed, options.sets, options.json)
+            table_of = run_tuned if options.tuned else run_table
+            table_of(options)
         case "calibrate":
             run_calibrate(options.seed, options.candidates, options.out)
+        case name if options.change:
+            run_changed(name, options)
         case name:
-            run_preset(name, options.ensemble, options.seed, options.json)
+            run_preset(name, options)
+
+
+def pages() -> ModuleType:
+    """The module that draws. Raises UserError without plotly."""
+    try:
+        return import_module("opengyre.app.simulate.pages")
+    except ImportError as error:
+        raise UserError(
+            "plotly, which draws", str(error), "install it with: pip install 'opengyre[report]'"
+        ) from error
+
+
+def run_from(run: Path, options: SimulateOptions) -> None:
+    """Fit a recorded run, play it again, answer what if."""
+    studied = study(run, options.change)
+    show(studied, Console())
+    if options.json is not None:
+        write_json(studied.as_json(), options.json)
+    if options.html is not None:
+        pages().run_page(options.html, studied)
+
+
+def run_changed(name: str, options: SimulateOptions) -> None:
+    """A preset under elastic, against the same with what was asked for."""
+    scene = scene_of(name, middle(load_ensemble(options.ensemble)))
+    asked = changed(scene, ELASTIC, options.change)
+    cases = [Case("the preset, elastic", scene, ELASTIC), Case(in_words(options.change), *asked)]
+    answers = answer(cases, seeds=1)
+    Console().print(what_if_table(answers))
+    if options.json is not None:
+        write_json([answer_json(one) for one in answers], options.json)
+    if options.html is not None:
+        pages().answers_page(options.html, f"simulation of {name}", answers)
 
 
 def write_json(value: object, path: Path) -> None:
@@ -75,21 +123,23 @@ def list_presets() -> None:
     Console().print(presets_table())
 
 
-def run_paper(ensemble: Path | None, seed: int, sets: int, out: Path | None) -> None:
+def run_table(options: SimulateOptions) -> None:
     """Print the published table, simulated."""
     console = Console()
-    sources = load_ensemble(ensemble)
+    sources = load_ensemble(options.ensemble)
     words: list[str] = []
 
     def watch(name: str, hours: list[Hours]) -> None:
         words.append(hours_words(name, hours))
 
-    rows = list(table(sources, seed, sets, watch))
+    rows = list(table(sources, options.seed, options.sets, watch))
     console.print(paper_table(rows))
     for line in [*words, *_paper_words(sources, rows)]:
         console.print(line, highlight=False, soft_wrap=True)
-    if out is not None:
-        write_json([row.as_json() for row in rows], out)
+    if options.json is not None:
+        write_json([row.as_json() for row in rows], options.json)
+    if options.html is not None:
+        pages().table_page(options.html, rows, scene_of(CALIBRATED, middle(sources)))
 
 
 def _paper_words(ensemble: Ensemble, rows: list[Row]) -> list[str]:
@@ -103,25 +153,27 @@ def _paper_words(ensemble: Ensemble, rows: list[Row]) -> list[str]:
     ]
 
 
-def run_tuned(ensemble: Path | None, seed: int, sets: int, out: Path | None) -> None:
+def run_tuned(options: SimulateOptions) -> None:
     """Print what is left of the speed-ups once every policy is tuned."""
-    sources = load_ensemble(ensemble)
-    shown, figures = tuned_table(sources.accepted[:sets], seed)
+    sources = load_ensemble(options.ensemble)
+    shown, figures = tuned_table(sources.accepted[: options.sets], options.seed)
     Console().print(shown)
-    if out is not None:
-        write_json(figures, out)
+    if options.json is not None:
+        write_json(figures, options.json)
 
 
-def run_preset(name: str, ensemble: Path | None, seed: int, out: Path | None) -> None:
+def run_preset(name: str, options: SimulateOptions) -> None:
     """Simulate one preset under each policy with the set in the ensemble's middle."""
     console = Console()
     preset = load_preset(name)
-    scene = scene_of(name, middle(load_ensemble(ensemble)))
+    scene = scene_of(name, middle(load_ensemble(options.ensemble)))
     console.print(scene_words(name, preset, scene), highlight=False, soft_wrap=True)
-    results = [_policy(scene, policy, seed) for policy in preset.policies]
+    results = [_policy(scene, policy, options.seed) for policy in preset.policies]
     console.print(results_table(results))
-    if out is not None:
-        write_json([result_json(one) for one in results], out)
+    if options.json is not None:
+        write_json([result_json(one) for one in results], options.json)
+    if options.html is not None:
+        pages().preset_page(options.html, name, scene, results)
 
 
 def _policy(scene: Scene, policy: str, seed: int) -> Result:

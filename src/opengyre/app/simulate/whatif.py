@@ -6,7 +6,9 @@ same number of optimiser steps; only what a line names differs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from statistics import fmean, stdev
+from typing import get_args
 
 from opengyre.app.simulate.baselines import Choice, run
 from opengyre.app.simulate.build import Scene
@@ -47,6 +49,25 @@ class Change:
         ):
             if value is not None and value < least:
                 raise UserError(f"{name} of at least {least}", str(value), f"raise {name}")
+
+
+def change_of(
+    cells: int | None,
+    policy: str | None,
+    training_cells: int | None,
+    burst: int | None,
+    staleness: int | None,
+) -> Change:
+    """From the command line. Raises UserError."""
+    names: dict[str, PolicyName] = {name: name for name in get_args(PolicyName)}
+    if policy is not None and policy not in names:
+        near = get_close_matches(policy, names, 1)
+        hint = f"did you mean {near[0]}?" if near else "choose one of them"
+        raise UserError(f"--policy one of {', '.join(names)}", policy, hint)
+    chosen = names[policy] if policy is not None else None
+    change = Change(cells, chosen, training_cells, burst, staleness)
+    change.check()
+    return change
 
 
 @dataclass(frozen=True)
