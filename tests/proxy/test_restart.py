@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from opengyre.app.wall import RandomIds, WallClock
+from opengyre.core.reasons import Role
 from opengyre.core.records import GenerateRequest, TokenChunk, VersionSpan
 from opengyre.proxy.app import build_app
 from opengyre.proxy.executions import Executions
@@ -75,12 +76,14 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     """Begins a life of the proxy of one store."""
     async with AsyncExitStack() as stack:
 
-        async def begin(script: Any, *, version: int = 0, halt_after: int = 1 << 30) -> Proxy:
+        async def begin(
+            script: Any, *, version: int = 0, halt_after: int = 1 << 30, harness: str = "command"
+        ) -> Proxy:
             store = RunStore(tmp_path / "run.sqlite")
             stack.callback(store.close)
             executions = reopen(FAMILY, store.journal)
             if "e1" not in executions:
-                executions.open("e1", KEY, harness="command", seed=7)
+                executions.open("e1", KEY, harness=harness, seed=7)
             generator = ScriptedGenerator(FAMILY, script, version=version)
             halting = Halting(generator, halt_after)
             app = build_app(executions, halting, store, FAMILY, LIMITS, WallClock(), RandomIds())
@@ -167,3 +170,35 @@ async def test_what_comes_after_a_restart_goes_on_from_what_came_before(live: Li
         second.generator.requests[0].prompt_ids
         == fold([one, two], two.call_id)[: -len(two.output_ids)]
     )
+
+
+SUMMARISER = {"system": "You are a context summarization agent."}
+PARENT = {"x-parent-session-id": "m"}
+
+
+@pytest.mark.parametrize(
+    ("more", "role"), [({}, Role.MAIN_SUMMARY), (PARENT, Role.SUB_AGENT_SUMMARY)]
+)
+async def test_a_session_keeps_its_role_over_a_restart(
+    live: Live, more: dict[str, str], role: Role
+) -> None:
+    """A compaction of OpenCode says whose it is by its session alone."""
+    session = {"x-session-id": "s"}
+    first = await live(["Fine."], harness="opencode")
+    await first.ask(body(user("Hi")), **session, **more)
+    await first.stop()
+    second = await live(["A summary."], harness="opencode")
+    await second.ask(body(user("All that was said.")) | SUMMARISER, **session)
+    assert [call.role for call in second.store.calls("e1")][1:] == [role]
+
+
+async def test_a_session_whose_first_answer_is_unfinished_has_its_role_too(live: Live) -> None:
+    first = await live([LONG], halt_after=40, harness="opencode")
+    asking = asyncio.ensure_future(first.ask(body(user("Hi")), **{"x-session-id": "s"}, **PARENT))
+    await first.halting.halted.wait()
+    await first.stop()
+    await asking
+    second = await live([LONG, "A summary."], harness="opencode")
+    await second.ask(body(user("All of it.")) | SUMMARISER, **{"x-session-id": "s"})
+    (told,) = [call for call in second.store.calls("e1") if call.role is not Role.SUB_AGENT]
+    assert told.role is Role.SUB_AGENT_SUMMARY
