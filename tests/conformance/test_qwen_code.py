@@ -1,11 +1,13 @@
 """Qwen Code, unmodified: what it does with its history, and what becomes of every token."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from opengyre.harness.base import HarnessOutcome
+from opengyre.harness.base import HarnessOutcome, HarnessRun
 from opengyre.harness.qwen_code import ENTRY, QwenCode
+from opengyre.sandbox.base import Command
 from tests.conformance.cells import Say
 from tests.conformance.conftest import Start
 from tests.conformance.faults import Answer, Cut
@@ -30,8 +32,23 @@ def agent(prompt: str, kind: str = "general-purpose", **more: object) -> str:
     return call("agent", description="part", prompt=prompt, subagent_type=kind, **options)
 
 
-async def run(world: World, instruction: str, **generation: object) -> HarnessOutcome:
-    harness = QwenCode(program("qwen-code").with_name(ENTRY), program("node"))
+class InAnthropicsWords(QwenCode):
+    """Its other dialect; its User-Agent is Claude Code's there."""
+
+    def command(self, run: HarnessRun) -> Command:
+        command = super().command(run)
+        api = {"BASE_URL": run.base_url, "API_KEY": run.key, "MODEL": run.model}
+        return replace(
+            command,
+            argv=["anthropic" if word == "openai" else word for word in command.argv],
+            env=command.env | {f"ANTHROPIC_{name}": value for name, value in api.items()},
+        )
+
+
+async def run(
+    world: World, instruction: str, kind: type[QwenCode] = QwenCode, **generation: object
+) -> HarnessOutcome:
+    harness = kind(program("qwen-code").with_name(ENTRY), program("node"))
     settings = json.dumps({"model": {"generationConfig": generation}})
     files = {"main.py": "x = 1\n", ".qwen/settings.json": settings}
     return await world.run(harness, instruction, files=files)
@@ -86,6 +103,29 @@ async def test_sub_agents_in_parallel_and_nested(start: Start) -> None:
         "sub-agent (new-conversation): a1 a2",
         "  sub-agent (new-conversation): c1 c2",
         "sub-agent (new-conversation): b1 b2",
+    ]
+
+
+async def test_in_anthropics_dialect_the_tree_is_the_same(start: Start) -> None:
+    lines = Lines(
+        {
+            "PART-A": [Say(shell("echo a"), "a1"), Say("A done.", "a2")],
+            "Share": [
+                Say(f"<think>\nhm\n</think>\n\nI look. \n{shell('cat main.py')}", "look"),
+                Say(calls(shell("sleep 0.3; echo first"), shell("echo second")), "two"),
+                Say(agent("PART-A"), "spawn", move_after=9),
+                Say("All done.", "end"),
+            ],
+        }
+    )
+    world = await start(lines, harness="qwen-code")
+    clean(await run(world, "Share it", InAnthropicsWords))
+    world.check()
+    assert lines.left == []
+    assert {call.dialect for call in world.calls()} == {"anthropic"}
+    assert world.shape() == [
+        "main: look two spawn end",
+        "sub-agent (new-conversation): a1 a2",
     ]
 
 
