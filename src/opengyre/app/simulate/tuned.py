@@ -5,6 +5,7 @@ those that elastic has under the set's own plan; so no policy buys time with old
 tuned by the same rule as the baselines.
 """
 
+from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
 
@@ -24,6 +25,16 @@ SLACK = 0.02
 FAMILIES = ("elastic", "colocate", "async with streaming", "async without streaming")
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """One set's tuning of one preset."""
+
+    own: Outcome
+    """Elastic under the set's own plan: its staleness is the limit."""
+    best: dict[str, Result]
+    """By family."""
+
+
 def tuned_table(sets: tuple[Fitted, ...], seed: int) -> tuple[Table, list[dict[str, object]]]:
     """A line a workload: hours of each tuned policy over those of tuned elastic, mean over sets."""
     table = Table(title="Speed-up of elastic once every policy is tuned", box=None)
@@ -34,7 +45,7 @@ def tuned_table(sets: tuple[Fitted, ...], seed: int) -> tuple[Table, list[dict[s
     for name in preset_names():
         if not load_preset(name).published:
             continue
-        found = [_tuned(scene_of(name, one), FRESH + 1000 * seed + one.candidate) for one in sets]
+        found = [tuned_hours(name, one, seed).best for one in sets]
         speedups = {
             family: fmean(one[family].hours / one["elastic"].hours for one in found)
             for family in FAMILIES[1:]
@@ -44,18 +55,20 @@ def tuned_table(sets: tuple[Fitted, ...], seed: int) -> tuple[Table, list[dict[s
     return table, figures
 
 
-def _tuned(scene: Scene, seed: int) -> dict[str, Result]:
-    own = run(scene, ELASTIC, seed, TUNING_STEPS).outcome
+def tuned_hours(name: str, fitted: Fitted, seed: int, steps: int = TUNING_STEPS) -> Tuned:
+    """Sweep burst length and staleness budget for every policy, and every split for async."""
+    scene, fresh = scene_of(name, fitted), FRESH + 1000 * seed + fitted.candidate
+    own = run(scene, ELASTIC, fresh, steps).outcome
     best: dict[str, Result] = {}
     for mu, phi in product(BURSTS, BUDGETS):
         if (mu - 1) / 2 > _mean(own) * (1 + SLACK):
             continue  # a burst alone makes data that old
         other = scene.with_plan(steps_per_burst=mu, staleness_steps=phi)
         for family, choice in _choices(scene):
-            result = run(other, choice, seed, TUNING_STEPS)
+            result = run(other, choice, fresh, steps)
             if _no_staler(result.outcome, own):
                 best[family] = min(best.get(family, result), result, key=lambda one: one.hours)
-    return best
+    return Tuned(own, best)
 
 
 def _choices(scene: Scene) -> list[tuple[str, Choice]]:

@@ -1,0 +1,74 @@
+"""The table tells misses from hits, and its rows are what the command writes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opengyre.app.simulate.ensemble import Ensemble, bundled_ensemble
+from opengyre.app.simulate.paper import Row, table
+from opengyre.app.simulate.presets import Span
+from opengyre.app.simulate.tuned import tuned_hours
+from opengyre.core.errors import UserError
+
+FIELDS = {
+    "workload",
+    "baseline",
+    "published_low",
+    "published_high",
+    "simulated_mean",
+    "simulated_spread",
+    "calibrated",
+}
+
+
+def row(*simulated: float) -> Row:
+    return Row("somewhere", "async", Span(1.4, 1.5), simulated, calibrated=False)
+
+
+@pytest.mark.parametrize(
+    ("simulated", "residual"), [((1.3,), -0.1), ((1.4, 1.5), 0.0), ((1.6, 1.8), 0.2)]
+)
+def test_the_residual_is_the_way_to_the_nearest_published_value(
+    simulated: tuple[float, ...], residual: float
+) -> None:
+    assert row(*simulated).residual == pytest.approx(residual)
+    assert row(*simulated).hit is (residual == 0.0)
+
+
+def test_a_row_is_written_with_the_names_that_readers_expect() -> None:
+    assert set(row(1.4, 1.6).as_json()) >= FIELDS
+
+
+def test_an_ensemble_without_sets_says_how_to_get_some() -> None:
+    with pytest.raises(UserError, match="calibrate"):
+        next(table(Ensemble(seed=0, candidates=9, accepted=()), 0, 3, lambda _, __: None))
+
+
+def test_the_table_has_all_rows_and_only_the_calibrated_preset_is_called_fitted(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "opengyre.app.cli", "simulate", "paper", "--sets", "1"]
+    done = subprocess.run(
+        [*command, "--json", str(out)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())
+    assert len(rows) == 8
+    assert {one["workload"] for one in rows if one["calibrated"]} == {"nl2repo-122b"}
+    assert all(set(one) >= FIELDS for one in rows)
+    assert "predicted" in done.stdout
+
+
+def test_no_tuned_plan_is_staler_than_the_one_it_is_compared_with() -> None:
+    found = tuned_hours("deepswe", bundled_ensemble().accepted[0], seed=0, steps=8)
+    own = found.own.staleness
+    assert own is not None
+    for result in found.best.values():
+        stale = result.outcome.staleness
+        assert stale is not None
+        assert stale.steps.mean <= own.steps.mean * 1.02
+        assert stale.steps.p95 <= own.steps.p95

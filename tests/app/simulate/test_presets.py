@@ -1,0 +1,115 @@
+"""Presets say what is known and what is assumed, and become the world that they say."""
+
+import random
+
+import pytest
+
+from opengyre.app.simulate.baselines import Choice, best, run, splits
+from opengyre.app.simulate.build import HOUR_S, build
+from opengyre.app.simulate.commands import middle
+from opengyre.app.simulate.ensemble import ELASTIC, bundled_ensemble, try_candidate
+from opengyre.app.simulate.paper import scene_of
+from opengyre.app.simulate.presets import (
+    CALIBRATED,
+    Values,
+    load_preset,
+    preset_names,
+    workplace,
+)
+from opengyre.core.errors import UserError
+
+PUBLISHED = {"nl2repo-122b", "deepswe", "terminalbench", "nl2repo-2.4t"}
+
+
+def some_values(seed: int) -> Values:
+    preset = load_preset(CALIBRATED)
+    drawn = preset.assumed.draw(random.Random(seed))
+    return preset.known_numbers | drawn | {"nominal_h": 1.93, "member_spread": 0.2}
+
+
+def test_every_published_workload_has_a_preset_with_its_source() -> None:
+    assert set(preset_names()) >= PUBLISHED
+    for name in PUBLISHED:
+        preset = load_preset(name)
+        assert preset.source == "arXiv 2609.33848"
+        assert set(preset.published) == {"async", "colocate"}
+        assert preset.calibrated is (name == CALIBRATED)
+
+
+def test_an_unknown_preset_names_the_known_ones() -> None:
+    with pytest.raises(UserError, match="deepswe"):
+        load_preset("deepsweet")
+
+
+def test_a_known_fact_stands_above_every_assumption() -> None:
+    values = workplace("nl2repo-2.4t", some_values(1) | {"cells": 6.0}, 3).values
+    assert values["cells"] == 4
+    assert values["execution_tokens"] == 700e3
+    assert values["training_share"] == some_values(1)["training_share"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_scene_has_the_shares_it_was_asked_for(seed: int) -> None:
+    values = some_values(seed)
+    scene = build(values)
+    plan, load, machine = scene.plan, scene.workload, scene.machine
+    places = plan.cells[0]
+    executions = plan.groups_per_step * plan.group_size
+    nominal = values["nominal_h"] * HOUR_S
+    tools = load.tool_s * (load.calls - 1)
+    assert tools == pytest.approx(values["tool_share"] * nominal)
+    busy = max(2.0, places * (1 - values["tool_share"]))
+    rate = machine.decode_alone_tokens_s / (
+        1 + (busy - 1) * machine.decode_alone_tokens_s / machine.decode_full_tokens_s
+    )
+    prompts = load.observation_tokens * machine.prefill_weight
+    assert load.calls * (load.answer_tokens + prompts) / rate + tools == pytest.approx(nominal)
+    tokens = executions * values["execution_tokens"] * values["length"]
+    training = tokens / machine.train_tokens_s
+    rollout = executions * nominal / places
+    assert training / (training + rollout) == pytest.approx(values["training_share"])
+
+
+def test_the_best_split_is_no_slower_than_any() -> None:
+    scene = build(some_values(2) | {"total_steps": 6.0})
+    chosen = best(scene, splits(scene), 5)
+    assert chosen.hours == min(run(scene, one, 5).hours for one in splits(scene))
+    assert {one.streaming for one in splits(scene)} == {True, False}
+
+
+def test_a_candidate_that_does_not_fit_is_not_accepted_and_is_the_same_again() -> None:
+    assert try_candidate(0, 0) is None
+    assert try_candidate(0, 0) is None
+
+
+def test_every_accepted_set_fits_the_calibrated_row() -> None:
+    preset = load_preset(CALIBRATED)
+    ensemble = bundled_ensemble()
+    assert ensemble.accepted
+    for fitted in ensemble.accepted:
+        assert fitted.execution_h == pytest.approx(1.93, rel=0.05)
+        assert fitted.slowest_h == pytest.approx(2.96, rel=0.05)
+        for baseline, span in preset.published.items():
+            assert span.low <= fitted.speedups[baseline] <= span.high
+
+
+def test_the_bundled_sets_come_from_the_search() -> None:
+    """The first one, found again: the simulator has not changed since."""
+    ensemble = bundled_ensemble()
+    first = ensemble.accepted[0]
+    again = try_candidate(ensemble.seed, first.candidate)
+    assert again == first
+
+
+def test_executions_of_the_largest_preset_have_their_published_length() -> None:
+    scene = scene_of("nl2repo-2.4t", middle(bundled_ensemble()))
+    outcome = run(scene, ELASTIC, 77, 24).outcome
+    slow = [max(group) >= 4 * HOUR_S for group in outcome.executions_s]
+    assert sum(slow) / len(slow) == pytest.approx(0.611, abs=0.12)
+
+
+def test_a_choice_says_what_it_is() -> None:
+    assert (
+        str(Choice("async", 2, streaming=False)) == "async 2 cells in training, without streaming"
+    )
+    assert str(ELASTIC) == "elastic"
