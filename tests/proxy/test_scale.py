@@ -1,6 +1,7 @@
 """What must not grow with a conversation: tokens encoded, bytes read, memory, slices of the loop."""
 
 import asyncio
+import itertools
 import json
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import Message as Event
+from starlette.types import Receive, Scope, Send
 
 from opengyre.app.wall import WallClock
 from opengyre.proxy.cuts import LINES, locate
@@ -20,7 +23,7 @@ from opengyre.proxy.history import History
 from opengyre.proxy.messages import Conversation, Message, turn_digest
 from opengyre.proxy.reading import Reader, Reading
 from opengyre.proxy.refusals import Refusal
-from opengyre.proxy.turns import Turns
+from opengyre.proxy.turns import OneByOne, Turns
 from tests.proxy.conftest import FAMILY, tool_call
 from tests.proxy.tokenizers_for_tests import small_tokenizer
 
@@ -274,3 +277,26 @@ async def test_between_two_turns_everything_else_is_served() -> None:
     between = "".join("w" if entry == "watch" else "." for entry in log)
     assert ".." not in between
     assert [entry for entry in log if entry != "watch"] == [f"work {n}" for n in range(5)]
+
+
+async def test_requests_that_come_at_once_are_taken_up_in_turns() -> None:
+    taken = 0
+
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        nonlocal taken
+        taken += 1
+
+    async def receive() -> Event:
+        raise AssertionError
+
+    async def send(_event: Event) -> None:
+        raise AssertionError
+
+    door = OneByOne(app, Turns(WallClock()))
+    waiting = asyncio.gather(*(door({}, receive, send) for _ in range(50)))
+    seen = [0]
+    while seen[-1] < 50:
+        await WallClock().sleep(0.0)
+        seen.append(taken)
+    await waiting
+    assert max(after - before for before, after in itertools.pairwise(seen)) == 1

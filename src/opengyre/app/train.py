@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from opengyre.app.episode import Tally, Workshop
+from opengyre.app.garbage import short_collections
 from opengyre.app.groups import GroupBook
 from opengyre.app.heldout import HeldOut
 from opengyre.app.history import Figures, History
@@ -125,26 +126,27 @@ async def open_site(
         try:
             await cluster.start(start.checkpoint)
             try:
-                yield Site(
-                    config=config,
-                    paths=paths,
-                    store=store,
-                    cluster=cluster,
-                    history=History(store, world.clock, config.cells.count, world.watch),
-                    shop=Workshop(
+                async with short_collections(world.clock, lambda: executions.idle):
+                    yield Site(
                         config=config,
                         paths=paths,
-                        harness=harness,
-                        sandbox=sandbox,
-                        executions=executions,
                         store=store,
-                        clock=world.clock,
-                        ids=world.ids,
-                        tally=Tally(),
-                        released=cluster.release,
-                    ),
-                    world=world,
-                )
+                        cluster=cluster,
+                        history=History(store, world.clock, config.cells.count, world.watch),
+                        shop=Workshop(
+                            config=config,
+                            paths=paths,
+                            harness=harness,
+                            sandbox=sandbox,
+                            executions=executions,
+                            store=store,
+                            clock=world.clock,
+                            ids=world.ids,
+                            tally=Tally(),
+                            released=cluster.release,
+                        ),
+                        world=world,
+                    )
             finally:
                 await cluster.close()
         finally:

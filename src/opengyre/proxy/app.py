@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -30,6 +31,7 @@ from opengyre.proxy.messages import Json
 from opengyre.proxy.reading import Reading
 from opengyre.proxy.refusals import Kind, Refusal
 from opengyre.proxy.session import Classify, Limits, Origin, Sessions, failure
+from opengyre.proxy.turns import OneByOne
 from opengyre.tree.roles import classify as classify_by_marks
 
 NOBODY = 499
@@ -81,6 +83,7 @@ def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from 
             Route(run, edge.probe, methods=["GET"]),
             Route(f"{run}/", edge.probe, methods=["GET"]),
         ],
+        middleware=[Middleware(OneByOne, sessions.turns)],
         exception_handlers={HTTPException: edge.unknown, Exception: edge.broken},
     )
 

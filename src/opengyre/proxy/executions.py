@@ -225,6 +225,11 @@ class Executions:
         """All that are open, in order of opening."""
         return list(self._doors.values())
 
+    @property
+    def idle(self) -> bool:
+        """No call of theirs is in the making."""
+        return not any(door.live for door in self._doors.values())
+
     def open(
         self, execution_id: str, key: str, *, harness: str, seed: int, temperature: float = 1.0
     ) -> Door:

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from opengyre.core.protocols import Clock
 
 
@@ -26,3 +28,15 @@ class Turns:
                 yield
             finally:
                 await self._clock.sleep(0.0)
+
+
+class OneByOne:
+    """An ASGI application that takes up one request a turn; routing a thousand takes long, too."""
+
+    def __init__(self, app: ASGIApp, turns: Turns) -> None:
+        self._app, self._turns = app, turns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._turns.one():
+            pass
+        await self._app(scope, receive, send)

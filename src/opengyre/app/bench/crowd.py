@@ -3,7 +3,7 @@
 Invariant: every execution has its own conversation and text, and all of them have a call in flight
 at once; the proxy's process may use one core only, and the clients none of it where there is another.
 Calls begin at random times, as those of programs that know nothing of one another do; an answer takes
-longer than all of them need to begin.
+longer than all later ones need to begin.
 """
 
 import asyncio
@@ -28,6 +28,9 @@ CALL_S = 0.012
 """Seconds between two calls on average: one core is busy for most of it."""
 TOKEN_S = 1e-5
 """More of that for each token that a first call brings."""
+OVERLAP = 2.5
+"""An answer's time over the time in which all later calls begin: even when a proxy falls behind, the
+first of them is not answered before the last has begun."""
 RESULT_CHARS = 800
 """Of each tool result after the first call."""
 OFFSET = 997
@@ -73,7 +76,7 @@ def measure_crowd(  # noqa: PLR0913 — the bench's options
         tokenizer=str(tokenizer),
         folder=str(folder),
         executions=executions,
-        engine_s=1.0 + executions * CALL_S,
+        engine_s=OVERLAP * executions * CALL_S,
         core=cores[-1],
     )
     with DoorProcess(settings) as door:

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
-import uvloop
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
+from opengyre.app.garbage import short_collections
 from opengyre.app.wall import WallClock
 from opengyre.core.fakes import CountingIds
 from opengyre.core.protocols import Clock
@@ -165,10 +165,11 @@ async def run_door(settings: DoorSettings) -> None:
         app.routes.append(Route("/stats", stats))
         serving = await serve(app, port=0)
         print(serving.port, flush=True)
-        probing = asyncio.ensure_future(probe.run())
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-        probing.cancel()
-        await serving.stop()
+        async with short_collections(clock, lambda: executions.idle):
+            probing = asyncio.ensure_future(probe.run())
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+            probing.cancel()
+            await serving.stop()
 
 
 def _main() -> None:
@@ -177,7 +178,7 @@ def _main() -> None:
         os.sched_setaffinity(0, {settings.core})
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(run_door(settings))
+    asyncio.run(run_door(settings))
 
 
 if __name__ == "__main__":

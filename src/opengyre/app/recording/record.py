@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console
 
 from opengyre.app.claim import recorded_config
+from opengyre.app.garbage import short_collections
 from opengyre.app.paths import RunPaths
 from opengyre.app.policy import read_tokenizer
 from opengyre.app.recording.directions import directions
@@ -66,7 +67,9 @@ async def record(options: RecordingOptions, place: Place) -> Figures:
         clock = WallClock(store.last_second())
         versions = VersionBook(json.loads(store.meta(VERSIONS) or "null"))
         async with open_source(options, family, versions, clock, place.ids) as source:
-            return await Desk(options, place, store, clock, family, source).serve()
+            desk = Desk(options, place, store, clock, family, source)
+            async with short_collections(clock, lambda: desk.idle):
+                return await desk.serve()
 
 
 def _family(options: RecordingOptions) -> str:
@@ -93,6 +96,11 @@ class Desk:
         assert config is not None, "claimed before"
         self._endings = Endings(self._executions, store, config, clock, options.harness)
         self._labels = dict(source.versions.labels)
+
+    @property
+    def idle(self) -> bool:
+        """No call is in the making."""
+        return self._executions.idle
 
     async def serve(self) -> Figures:
         """Until cancelled."""
