@@ -193,6 +193,10 @@ def plan(  # noqa: PLR0913 — a command's options
     preset: Annotated[
         str | None, typer.Option(help="A published workload; see opengyre simulate --list.")
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE over a preset's parameter; may be repeated."),
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimiser steps to be done.")] = None,
     hours: Annotated[
         float | None, typer.Option(min=0.0, help="Time for them; with --steps.")
@@ -227,6 +231,7 @@ def plan(  # noqa: PLR0913 — a command's options
     options = PlanOptions(
         from_run=from_,
         preset=preset,
+        parameters=tuple(set_ or ()),
         steps=steps,
         hours=hours,
         steps_per_hour=steps_per_hour,
@@ -276,7 +281,7 @@ def export(  # noqa: PLR0913 — a command's options
 ) -> None:
     """Write what a run recorded as data: trajectories in Parquet, conversations in ATIF.
 
-    Needs pyarrow for Parquet: pip install 'opengyre[export]'.
+    Parquet needs pyarrow, which the extra named export brings; see docs/export.md.
     """
     from opengyre.app.export.command import run_export
     from opengyre.app.export.write import choice_of
@@ -295,7 +300,7 @@ def proxy(  # noqa: PLR0913 — a command's options
         Path | None, typer.Option(help="Folder of the model it serves (tokenizer, config.json).")
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="Without a server: serve this dense Qwen3 ourselves.")
+        Path | None, typer.Option(help="Without a server: serve this dense Qwen3; or: quickstart.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run folder; an older recording goes on.")] = Path(
         "runs/recording"

@@ -15,6 +15,7 @@ from opengyre.app.simulate.baselines import Choice, run
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.calibrate import Measured
 from opengyre.app.simulate.load import LoadFit
+from opengyre.app.simulate.plan import Advice
 from opengyre.app.simulate.replay import lanes_of, level_events
 from opengyre.app.simulate.whatif import Answer
 from opengyre.core.errors import UserError
@@ -108,6 +109,26 @@ def what_ifs(answers: Sequence[Answer]) -> go.Figure:
         title=f"What if: speed against “{answers[0].case.name}”",
         xaxis={"title": "times as fast", "rangemode": "tozero"},
         height=170 + ROW_HEIGHT * len(ordered),
+    )
+    return figure
+
+
+def plans(names: Sequence[str], advice: Advice) -> go.Figure:
+    """Steps an hour of every finalist of a search, and what was wanted."""
+    figure = go.Figure()
+    figure.add_bar(
+        orientation="h",
+        y=list(names)[::-1],
+        x=[one.mean for one in advice.measures][::-1],
+        error_x={"array": [one.spread for one in advice.measures][::-1]},
+        marker={"color": SIMULATED},
+    )
+    if advice.goal.steps_per_hour is not None:
+        figure.add_vline(x=advice.goal.steps_per_hour, line={"width": 1, "dash": "dot"})
+    figure.update_layout(
+        title="Plans within the staleness limit",
+        xaxis={"title": "optimiser steps an hour", "rangemode": "tozero"},
+        height=190 + ROW_HEIGHT * len(names),
     )
     return figure
 

@@ -122,8 +122,9 @@ def show(studied: Studied, console: Console) -> None:
     )
     console.print(what_if_table(studied.answers))
     console.print(
-        f"each over {len(studied.answers[0].outcomes)} draws of the recorded groups; more cells are "
-        "taken as cells with processors of their own",
+        f"×: times as fast, mean of {len(studied.answers[0].outcomes)} draws of the recorded groups; "
+        "stale: steps from dispatch, mean/p95; cut: by the harness timeout; more cells are taken as "
+        "cells with processors of their own",
         highlight=False,
         soft_wrap=True,
     )
@@ -185,7 +186,7 @@ def what_if_table(answers: Sequence[Answer]) -> Table:
     """A line a case; the first is what the others are compared with."""
     table = Table(title="What if", box=None, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
-    for heading in ("s/step", "× as fast", "spread", "idle", "stale steps", "truncated"):
+    for heading in ("s/step", "×", "±", "idle", "stale", "cut"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in answers:
         mean, p95 = one.staleness
@@ -193,7 +194,7 @@ def what_if_table(answers: Sequence[Answer]) -> Table:
             one.case.name,
             f"{one.step_s:.2f}",
             f"{one.speedup:.2f}",
-            f"±{one.speedup_spread:.2f}",
+            f"{one.speedup_spread:.2f}",
             f"{one.idle:.0%}",
             f"{mean:.1f}/{p95}",
             str(one.truncated),

@@ -1,6 +1,7 @@
 """The pages that `opengyre simulate --html` and `opengyre plan --html` write."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -9,6 +10,8 @@ from opengyre.app.simulate import figures
 from opengyre.app.simulate.baselines import Choice, Result
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.from_run import Studied, fit_words
+from opengyre.app.simulate.plan import Advice
+from opengyre.app.simulate.plan_words import advice_words, plan_words
 from opengyre.app.simulate.replay import scene_of_run
 from opengyre.app.simulate.whatif import Answer
 
@@ -80,6 +83,24 @@ def answers_page(path: Path, title: str, answers: Sequence[Answer]) -> None:
         figures.waterlevel(outcome, plan),
     ]
     figures.write_page(path, title, drawn, {})
+
+
+def plan_page(path: Path, advice: Advice, worlds: Sequence[Scene]) -> None:
+    """Of a search for a plan."""
+    best = advice.best or max(advice.measures, key=lambda one: one.mean)
+    result = best.candidate.run(worlds[0], 1, SHORT)
+    cells = (worlds[0].plan.cells[0],) * best.candidate.cells_in(worlds[0])
+    plan = replace(worlds[0].plan, cells=cells)
+    names = [plan_words(one.candidate, worlds) for one in advice.measures]
+    drawn = [
+        figures.plans(names, advice),
+        figures.cells(result.outcome, plan),
+        figures.waterlevel(result.outcome, plan),
+    ]
+    facts: dict[str, object] = {
+        f"advice {i}": words for i, words in enumerate(advice_words(advice, worlds, None), 1)
+    }
+    figures.write_page(path, "plan", drawn, facts)
 
 
 def _tornado(scene: Scene, baseline: Choice) -> list[go.Figure]:

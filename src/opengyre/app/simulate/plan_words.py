@@ -1,0 +1,125 @@
+"""What a search for a plan says: its table, its sentences and its JSON."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.plan import Advice, Candidate, Gain, Measure
+
+LITTLE_TRAINING = 0.1
+"""Of cell time: no schedule wins more than that by overlapping it."""
+LITTLE_IDLE = 0.1
+"""Likewise."""
+
+
+def plan_words(candidate: Candidate, worlds: Sequence[Scene]) -> str:
+    """Such as "elastic, 4 cells, mu 4, phi 0"."""
+    counts = sorted({candidate.cells_in(world) for world in worlds})
+    cells = f"{counts[0]} cells" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} cells"
+    split = ""
+    if candidate.policy == "async":
+        trains = sorted({candidate.training_in(world) for world in worlds})
+        split = f" ({trains[0]}{f' to {trains[-1]}' if len(trains) > 1 else ''} in training)"
+    return f"{candidate.policy}, {cells}{split}, mu {candidate.burst}, phi {candidate.staleness}"
+
+
+def measures_table(advice: Advice, worlds: Sequence[Scene]) -> Table:
+    """A line a finalist; the recommended one is marked."""
+    table = Table(title="Plans within the staleness limit", box=None, padding=(0, 2, 0, 0))
+    table.add_column("plan")
+    for heading in ("steps/h", "±", "train", "idle", "stale p95"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in advice.measures:
+        mark = "→ " if one is advice.best else "  "
+        table.add_row(
+            mark + plan_words(one.candidate, worlds),
+            f"{one.mean:.3g}",
+            f"{one.spread:.2g}",
+            f"{one.training:.0%}",
+            f"{one.idle:.0%}",
+            str(one.staleness_p95),
+        )
+    return table
+
+
+def advice_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> list[str]:
+    """What is recommended, and whether elasticity pays."""
+    words = [_best_words(advice, worlds, steps)]
+    if advice.gain is None:
+        words.append("no fixed split is possible on these cells, and nothing to compare with")
+    else:
+        words.append(gain_words(advice.gain, worlds))
+    return words
+
+
+def _best_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> str:
+    best, wanted = advice.best, advice.goal.steps_per_hour
+    if best is None:
+        fastest = max(advice.measures, key=lambda one: one.mean)
+        return (
+            f"nothing tried reaches {wanted:.3g} steps/h with what is left after the spread; the "
+            f"fastest is {plan_words(fastest.candidate, worlds)}: {fastest.mean:.3g} ± "
+            f"{fastest.spread:.2g} steps/h. Allow more cells, or a higher --staleness-limit"
+        )
+    line = f"recommended: {plan_words(best.candidate, worlds)}: {best.mean:.3g} ± {best.spread:.2g}"
+    line += " steps/h"
+    if steps is not None:
+        slow = f"{steps / best.low:.3g}" if best.low > 0 else "any number of"
+        line += f"; {steps} steps in {steps / best.mean:.3g} h (with the spread: {slow} h)"
+    if wanted is not None:
+        line += f"; wanted {wanted:.3g} steps/h, and no fewer cells of those tried reach it"
+    return line
+
+
+def gain_words(gain: Gain, worlds: Sequence[Scene]) -> str:
+    """Whether elasticity pays, plainly."""
+    other = plan_words(gain.other.candidate, worlds)
+    ratio = f"{gain.ratio:.2f} ± {gain.spread:.2f} times as fast as {other}"
+    if gain.pays:
+        return f"elasticity pays: its best plan is {ratio}"
+    if gain.pays is None:
+        return f"it is not clear that elasticity pays: its best plan is {ratio}"
+    return f"elasticity does NOT pay here: its best plan is {ratio}; {_why(gain)}"
+
+
+def _why(gain: Gain) -> str:
+    training, idle = gain.other.training, gain.other.idle
+    if training < LITTLE_TRAINING:
+        return f"training takes {training:.0%} of the cells' time: there is little to overlap"
+    if idle < LITTLE_IDLE:
+        return f"the other plan leaves {idle:.0%} of the cells' time idle: there is little to win"
+    return "what its cells win in mid-burst, switches and fuller rollout cells take away"
+
+
+def advice_json(advice: Advice, worlds: Sequence[Scene]) -> dict[str, object]:
+    """All figures."""
+    gain = advice.gain
+    return {
+        "staleness_limit": advice.goal.staleness_limit,
+        "steps_per_hour_wanted": advice.goal.steps_per_hour,
+        "recommended": None if advice.best is None else measure_json(advice.best, worlds),
+        "plans": [measure_json(one, worlds) for one in advice.measures],
+        "elastic_over_best_other": None
+        if gain is None
+        else {"ratio": gain.ratio, "spread": gain.spread, "pays": gain.pays},
+    }
+
+
+def measure_json(one: Measure, worlds: Sequence[Scene]) -> dict[str, object]:
+    """One plan's figures."""
+    candidate = one.candidate
+    return {
+        "policy": candidate.policy,
+        "cells": [candidate.cells_in(world) for world in worlds],
+        "training_cells": [candidate.training_in(world) for world in worlds]
+        if candidate.policy == "async"
+        else None,
+        "steps_per_burst": candidate.burst,
+        "staleness_steps": candidate.staleness,
+        "steps_per_hour": one.mean,
+        "spread": one.spread,
+        "training_share": one.training,
+        "idle_share": one.idle,
+        "staleness_p95": one.staleness_p95,
+    }
