@@ -8,7 +8,7 @@ import pytest
 
 from opengyre.app.wall import WallClock
 from opengyre.core.fakes import CountingIds, MemoryRecorder
-from opengyre.core.protocols import Clock, Recorder
+from opengyre.core.protocols import Clock, Journal, Recorder
 from opengyre.core.records import Call, GenerateRequest
 from opengyre.proxy.app import build_app
 from opengyre.proxy.executions import Executions
@@ -58,9 +58,10 @@ async def start() -> AsyncIterator[Start]:
             ping_s: float = 60.0,
             max_live_calls: int = 256,
             family: Family = FAMILY,
+            journal: Journal | None = None,
         ) -> World:
             memory = MemoryRecorder()
-            executions = Executions(family)
+            executions = Executions(family, journal)
             executions.open("e1", KEY, harness=harness, seed=7)
             generator = ScriptedGenerator(family, script)
             limits = Limits(

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from opengyre.core.errors import EngineError
+from opengyre.proxy.fake_journal import MemoryJournal
 from tests.proxy.conftest import KEY, Start, World
 
 ASK: Any = [{"role": "user", "content": "Hi"}]
@@ -93,7 +94,7 @@ async def test_too_many_calls_at_once_are_rate_limited(start: Start, ask: Any, v
 async def test_a_proxy_about_to_restart_is_overloaded_and_says_for_how_long(
     start: Start, ask: Any, vendor: Any
 ) -> None:
-    world = await start([])
+    world = await start([], journal=MemoryJournal())
     await world.executions.suspend()
     wanted = getattr(vendor, "OverloadedError", vendor.InternalServerError)
     with pytest.raises(wanted, match="being restarted") as found:
