@@ -47,6 +47,19 @@ class RandomWorld(RuleBasedStateMachine):
         groups = self.world.groups
         self.world.cancel_queued(next(name for name, group in groups.items() if group.queued))
 
+    @precondition(lambda self: any(group.running for group in self.world.groups.values()))
+    @rule()
+    def an_execution_times_out(self) -> None:
+        """Whether a cell serves it or not."""
+        groups = self.world.groups
+        self.world.time_out(next(name for name, group in groups.items() if group.running))
+
+    @precondition(lambda self: any(group.running for group in self.world.groups.values()))
+    @rule()
+    def an_execution_is_tried_again(self) -> None:
+        groups = self.world.groups
+        self.world.repeat(next(name for name, group in groups.items() if group.running))
+
     @precondition(lambda self: not self.world.finished and set(self.world.roles) != {LOST})
     @rule(data=st.data())
     def a_cell_dies(self, data: st.DataObject) -> None:

@@ -27,6 +27,7 @@ from opengyre.scheduler.base import (
     GroupDispatched,
     GroupReady,
     PauseRollout,
+    Policy,
     Published,
     PublishWeights,
     RestartCore,
@@ -37,6 +38,7 @@ from opengyre.scheduler.base import (
     Switched,
 )
 from opengyre.scheduler.factory import make_scheduler
+from opengyre.scheduler.scheduler import Scheduler
 
 ROLLOUT, TRAINING, SWITCHING, LOST = (
     CellRole.ROLLOUT,
@@ -65,7 +67,10 @@ class Group:
 
 
 class World:
-    """Runs one schedule. log holds every (event, now, decisions)."""
+    """Runs one schedule. log holds every (event, now, decisions).
+
+    by: a policy object instead of the named one, judged by the same rules as that.
+    """
 
     def __init__(
         self,
@@ -75,11 +80,12 @@ class World:
         *,
         bounded: bool = True,
         prefix: str = "g",
+        by: Policy | None = None,
     ) -> None:
         self.prefix = prefix
         self.bounded = bounded
         self.plan, self.policy = plan, policy
-        self.scheduler = make_scheduler(plan, policy)
+        self.scheduler = Scheduler(plan, by) if by is not None else make_scheduler(plan, policy)
         self.log: list[tuple[Event, float, list[Decision]]] = []
         self.roles = [ROLLOUT] * len(plan.cells)
         self.targets: dict[int, CellRole] = {}
@@ -93,6 +99,8 @@ class World:
         self.admitted: list[str] = []
         self.closed = False
         self.publishing: int | None = None
+        self.again: set[str] = set()
+        """Executions that wait for a place after they had one."""
         self.core_restarting = self.paused = self.finished = False
         for one in carried:
             self._carry(one)
@@ -176,7 +184,19 @@ class World:
 
     def cancel_queued(self, name: str) -> None:
         """An execution that never got a place ends (its sandbox could not be made)."""
-        self.tell(ExecutionEnded(self.groups[name].queued.pop(), name))
+        execution = self.groups[name].queued.pop()
+        self.again.discard(execution)
+        self.tell(ExecutionEnded(execution, name))
+
+    def time_out(self, name: str) -> None:
+        """A harness limit ends a running execution, even while no cell serves it."""
+        self.tell(ExecutionEnded(self.groups[name].running.pop(0), name))
+
+    def repeat(self, name: str) -> None:
+        """A running execution is retried: it waits for a place and will be reported again."""
+        group = self.groups[name]
+        group.queued.append(group.running.pop(0))
+        self.again.add(group.queued[-1])
 
     def _switched(self, cell: int, role: CellRole) -> None:
         self.roles[cell] = self.targets.pop(cell)
@@ -193,6 +213,7 @@ class World:
     def _start(self, name: str) -> None:
         group = self.groups[name]
         group.running.append(group.queued.pop(0))
+        self.again.discard(group.running[-1])
         self.tell(ExecutionStarted(group.running[-1], name))
 
     def _end(self, name: str, index: int) -> None:
@@ -319,7 +340,7 @@ class World:
         state.check()
         assert state.waterlevel == self.waterlevel
         assert state.rollout_capacity == self.capacity
-        assert state.counters.started - state.counters.ended == self.running
+        assert state.counters.started - state.counters.ended == self.running + len(self.again)
         assert [cell.role for cell in state.cells] == self.roles
         if boundary and not self.finished:
             self._check_outstanding()

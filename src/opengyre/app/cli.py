@@ -128,7 +128,7 @@ def report(run: Run) -> None:
 def simulate(  # noqa: PLR0913 — a command's options
     what: Annotated[
         str | None,
-        typer.Argument(help="A preset's name; paper; or calibrate.", show_default=False),
+        typer.Argument(help="A preset's name; paper; policies; or calibrate.", show_default=False),
     ] = None,
     *,
     list_: Annotated[bool, typer.Option("--list", help="Show the presets.")] = False,
@@ -161,7 +161,8 @@ def simulate(  # noqa: PLR0913 — a command's options
     """Simulate a cluster with the scheduler that drives the live one (docs/simulation.md).
 
     PRESET runs one published workload under each policy; paper compares all of them with the
-    published speed-ups, in two minutes; calibrate looks for parameter sets anew, in many.
+    published speed-ups, in two minutes; policies compares elastic with what might beat it; calibrate
+    looks for parameter sets anew, in many.
 
     --from RUN fits a recorded run, plays it again, and prints simulated beside measured. With --cells,
     --policy, --burst or --staleness, it and PRESET answer what would be if that were different.

@@ -15,7 +15,7 @@ class Elastic:
 
     def arrange(self, state: State) -> list[Decision]:
         """Send back the cells of a past burst; then let at most one cell move."""
-        returns = self._send_back(state)
+        returns = self.send_back(state)
         if state.phase is not Phase.OPEN or state.cells.count(CellRole.SWITCHING):
             return returns
         return self._serve_again(state) or self._join_training(state)
@@ -25,16 +25,17 @@ class Elastic:
         moving = state.cells.count(CellRole.TRAINING) + state.cells.count(CellRole.SWITCHING)
         return not moving
 
-    def _send_back(self, state: State) -> list[Decision]:
+    def send_back(self, state: State) -> list[Decision]:
+        """Order the cells of a past burst back to rollout; the core may stay."""
         returns: list[Decision] = []
         for cell in state.cells.told_before(state.burst.index):
-            if cell.index == CORE and self._core_stays(state):
+            if cell.index == CORE and self.core_stays(state):
                 state.keep_in_training(cell)
             else:
                 returns.append(state.order_switch(cell, CellRole.ROLLOUT))
         return returns
 
-    def _core_stays(self, state: State) -> bool:
+    def core_stays(self, state: State) -> bool:
         """The next batch is ready, and the others can serve all that is about to be dispatched."""
         served = state.waterlevel <= state.cells.capacity_beside_core
         return state.streaming and state.step_is_full and served
@@ -52,7 +53,12 @@ class Elastic:
             return []
         if state.waterlevel > state.rollout_capacity - cell.capacity:
             return []
-        return [state.order_switch(cell, CellRole.TRAINING)]
+        return [state.order_switch(cell, CellRole.TRAINING)] if self.wants(state, cell) else []
+
+    def wants(self, _state: State, _cell: Cell) -> bool:
+        """Whether a cell that may join training shall: always, unless a policy that builds on this
+        one knows better."""
+        return True
 
     def _next_in_order(self, state: State) -> Cell | None:
         """The first cell in rollout; none while the core, whose weights it would pull, is lost."""

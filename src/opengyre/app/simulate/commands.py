@@ -21,6 +21,7 @@ from opengyre.app.simulate.ensemble import (
 )
 from opengyre.app.simulate.from_run import answer_json, in_words, show, study, what_if_table
 from opengyre.app.simulate.paper import Hours, Row, scene_of, table
+from opengyre.app.simulate.policies import run_policies
 from opengyre.app.simulate.presets import CALIBRATED, Span, load_preset, preset_names
 from opengyre.app.simulate.show import (
     hours_words,
@@ -61,7 +62,7 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
         return
     match what:
         case None:
-            wanted = f"what to simulate: paper, calibrate, {', '.join(preset_names())}"
+            wanted = f"what to simulate: paper, policies, calibrate, {', '.join(preset_names())}"
             raise UserError(wanted, "nothing", "see: opengyre simulate --list")
         case "--list":
             list_presets()
@@ -70,10 +71,19 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
             table_of(options)
         case "calibrate":
             run_calibrate(options.seed, options.candidates, options.out)
+        case "policies":
+            compare_policies(options)
         case name if options.change:
             run_changed(name, options)
         case name:
             run_preset(name, options)
+
+
+def compare_policies(options: SimulateOptions) -> None:
+    """Print what was tried against elastic, and what it gains."""
+    rows = run_policies(options.seed)
+    if options.json is not None:
+        write_json(rows, options.json)
 
 
 def pages() -> ModuleType:

@@ -1,0 +1,242 @@
+"""Does anything beat elastic? Candidates and tunings against it, over an ensemble of settings.
+
+Invariant: each is compared with plain elastic on the same executions (same seed); what is chosen
+by trying (a burst length) is chosen on other seeds than it is judged on, and only at equal staleness.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import product
+from statistics import fmean
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from opengyre.app.simulate.candidates import (
+    EarlyReturn,
+    Forecast,
+    IdleReturn,
+    Patient,
+    ReadyFirst,
+    StayOn,
+)
+from opengyre.scheduler.base import Policy, SchedulePlan
+from opengyre.sim.outcome import Outcome
+from opengyre.sim.workload import Machine, Workload
+from opengyre.sim.world import Setting, simulate
+
+SETTINGS = 16
+"""Enough that a mean of 3% stands out of the spread between them."""
+SEEDS = 2
+"""Of each setting."""
+WORTH = 0.03
+"""Mean gain from which a policy is worth its complexity."""
+ROLLOUT_HEAVY = 1 / 3
+"""Training share below which a setting counts as such in the table."""
+FRESH, TRIAL = "fresh", "trial"
+"""Which executions: those that judge, and those that a tuning may look at."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting of the ensemble."""
+
+    number: int
+    training_share: float
+    """Of training in the work of a cell, roughly."""
+    setting: Setting
+
+    def seeded(self, salt: str, turn: int) -> Setting:
+        """With executions of its own."""
+        return replace(
+            self.setting, seed=random.Random(f"{salt}/{self.number}/{turn}").getrandbits(31)
+        )
+
+
+def draw_case(number: int, seed: int) -> Case:
+    """Rates follow from ratios: how full, how slow under load, how much training, how dear a switch."""
+    rng = random.Random(f"policies/{seed}/{number}")
+    cells, group, groups = rng.choice((3, 4, 4, 6)), 8, 4
+    mu, phi = rng.choice((1, 2, 2, 4)), rng.choice((0, 0, 1, 2))
+    capacity = max(2, round(rng.uniform(0.6, 1.2) * (phi + mu) * groups * group / cells))
+    slowdown, share = rng.uniform(1.5, 6.0), rng.uniform(0.1, 0.6)
+    calls, answer, observation, prompt, alone = 12.0, 300.0, 700.0, 2000.0, 60.0
+    tool = rng.uniform(0.2, 2.0) * answer / alone
+    took = calls * (answer / alone * slowdown + tool)
+    tokens = prompt + calls * (answer + observation)
+    full = (capacity - 1) * alone / (slowdown - 1)
+    return Case(
+        number,
+        share,
+        Setting(
+            plan=SchedulePlan(
+                cells=(capacity,) * cells,
+                group_size=group,
+                groups_per_step=groups,
+                steps_per_burst=mu,
+                staleness_steps=phi,
+                total_steps=12,
+            ),
+            policy="elastic",
+            workload=Workload(
+                calls=calls,
+                answer_tokens=answer,
+                observation_tokens=observation,
+                first_prompt_tokens=prompt,
+                tool_s=tool,
+                task_spread=rng.uniform(0.2, 0.5),
+                member_spread=rng.uniform(0.2, 0.6),
+                tool_spread=1.0,
+                evaluation_s=0.01 * took,
+            ),
+            machine=Machine(
+                decode_alone_tokens_s=alone,
+                decode_full_tokens_s=full,
+                prefill_tokens_s=30 * full,
+                train_tokens_s=tokens * capacity / took * (1 - share) / share,
+                micro_step_tokens=tokens,
+                step_s=0.003 * took,
+                publish_s=rng.uniform(0.001, 0.01) * took,
+                to_training_s=rng.uniform(0.001, 0.02) * took,
+                to_rollout_s=rng.uniform(0.001, 0.01) * took,
+                kv_move_tokens_s=tokens / (0.002 * took),
+            ),
+        ),
+    )
+
+
+Change = Callable[[Case, Setting], Setting]
+"""What a contender does to a setting."""
+
+
+def _by(make: Callable[[], Policy]) -> Change:
+    return lambda _case, setting: replace(setting, policy=make())
+
+
+def _micro(times: float) -> Change:
+    def change(_case: Case, setting: Setting) -> Setting:
+        machine = setting.machine
+        size = machine.micro_step_tokens * times
+        return replace(setting, machine=msgspec.structs.replace(machine, micro_step_tokens=size))
+
+    return change
+
+
+def _tuned(case: Case, setting: Setting) -> Setting:
+    return replace(setting, plan=_fastest_plan(case))
+
+
+@cache
+def _fastest_plan(case: Case) -> SchedulePlan:
+    """The burst length and staleness budget that were fastest, data being no older."""
+    own = case.seeded(TRIAL, 0)
+    outcome = simulate(own)
+    best, plan = outcome.seconds, own.plan
+    for mu, phi in product((1, 2, 4), range(4)):
+        other = replace(own.plan, steps_per_burst=mu, staleness_steps=phi)
+        found = simulate(replace(own, plan=other))
+        if found.seconds < best and _no_staler(found, outcome):
+            best, plan = found.seconds, other
+    return plan
+
+
+def _no_staler(one: Outcome, other: Outcome) -> bool:
+    assert one.staleness is not None
+    assert other.staleness is not None
+    mine, its = one.staleness.steps, other.staleness.steps
+    return mine.mean <= its.mean and mine.p95 <= its.p95
+
+
+CONTENDERS: dict[str, Change] = {
+    "satellites home before the publication": _by(EarlyReturn),
+    "patient: join at 85% of the room": _by(partial(Patient, 0.85)),
+    "patient: join at 60% of the room": _by(partial(Patient, 0.6)),
+    "patient: join at 40% of the room": _by(partial(Patient, 0.4)),
+    "learned remaining time": _by(Forecast),
+    "a satellite for each ready group": _by(ReadyFirst),
+    "satellites stay on for ready groups": _by(StayOn),
+    "idle satellites home in mid-burst": _by(IdleReturn),
+    "micro-step: a whole group": _micro(8.0),
+    "micro-step: a quarter execution": _micro(0.25),
+    "burst length and budget tuned": _tuned,
+}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Of one contender: how much faster than elastic, by case; 0.03 = 3%."""
+
+    name: str
+    by_case: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Geometric, over all cases."""
+        return _mean(self.by_case)
+
+    @property
+    def rollout_heavy(self) -> float:
+        """Over the cases where training is less than a third."""
+        return _mean(
+            [g for g, s in zip(self.by_case, self.shares, strict=True) if s < ROLLOUT_HEAVY]
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """A row of --json."""
+        return {
+            "contender": self.name,
+            "mean_gain": self.mean,
+            "mean_gain_rollout_heavy": self.rollout_heavy,
+            "gains": list(self.by_case),
+            "kept": self.mean >= WORTH,
+        }
+
+
+def _mean(gains: list[float] | tuple[float, ...]) -> float:
+    return math.exp(fmean(math.log1p(gain) for gain in gains)) - 1 if gains else 0.0
+
+
+def compare(seed: int, cases: int, names: tuple[str, ...] = tuple(CONTENDERS)) -> Iterator[Gain]:
+    """One contender after the other."""
+    drawn = [draw_case(number, seed) for number in range(cases)]
+    settings = [[case.seeded(FRESH, turn) for turn in range(SEEDS)] for case in drawn]
+    elastic = [sum(simulate(one).seconds for one in mine) for mine in settings]
+    for name in names:
+        change = CONTENDERS[name]
+        gains = []
+        for case, mine, before in zip(drawn, settings, elastic, strict=True):
+            changed = [change(case, one) for one in mine]
+            gains.append(before / sum(simulate(one).seconds for one in changed) - 1)
+        yield Gain(name, tuple(gains), tuple(case.training_share for case in drawn))
+
+
+def policies_table(gains: list[Gain]) -> Table:
+    """A line a contender."""
+    table = Table(title="Faster than elastic", box=None)
+    table.add_column("contender", no_wrap=True)
+    for heading in ("mean", "rollout-heavy", "worst", "best"):
+        table.add_column(heading, justify="right")
+    for gain in gains:
+        figures = (gain.mean, gain.rollout_heavy, min(gain.by_case), max(gain.by_case))
+        table.add_row(gain.name, *(f"{figure:+.1%}" for figure in figures))
+    return table
+
+
+def run_policies(seed: int) -> list[dict[str, object]]:
+    """Print the comparison; returns its rows."""
+    console = Console()
+    gains = []
+    for gain in compare(seed, SETTINGS):
+        console.print(f"{gain.name}: {gain.mean:+.1%}", highlight=False)
+        gains.append(gain)
+    console.print(policies_table(gains))
+    console.print(
+        f"{SETTINGS} settings, {SEEDS} seeds each; kept is what gains {WORTH:.0%} on average",
+        highlight=False,
+    )
+    return [gain.as_json() for gain in gains]

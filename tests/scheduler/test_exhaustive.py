@@ -1,0 +1,128 @@
+"""All interleavings of small worlds, under every policy: each rule holds and each run ends.
+
+The numbers of states are part of the claim: a change that makes the exploration smaller shows here.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from opengyre.config.run import PolicyName
+from opengyre.core.reasons import CellRole
+from opengyre.scheduler.base import Decision, SchedulePlan
+from opengyre.scheduler.elastic import Elastic
+from opengyre.scheduler.state import State
+from tests.scheduler.explore import Faults, explore
+from tests.scheduler.world import World
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One small world and what may go wrong in it."""
+
+    plan: SchedulePlan
+    faults: Faults
+    states: dict[PolicyName, int]
+
+
+SCOPES = {
+    "three unequal cells": Scope(
+        SchedulePlan(
+            cells=(2, 1, 1),
+            group_size=2,
+            groups_per_step=1,
+            steps_per_burst=1,
+            staleness_steps=1,
+            total_steps=3,
+        ),
+        Faults(),
+        {"elastic": 920, "colocate": 1411, "async": 198},
+    ),
+    "bursts of two steps and a mishap": Scope(
+        SchedulePlan(
+            cells=(2, 1, 1),
+            group_size=2,
+            groups_per_step=1,
+            steps_per_burst=2,
+            staleness_steps=1,
+            total_steps=3,
+        ),
+        Faults(mishaps=1),
+        {"elastic": 743, "colocate": 1284, "async": 692},
+    ),
+    "three cells, two groups a step, a loss": Scope(
+        SchedulePlan(
+            cells=(1, 1, 1),
+            group_size=1,
+            groups_per_step=2,
+            steps_per_burst=2,
+            staleness_steps=1,
+            total_steps=3,
+        ),
+        Faults(losses=1),
+        {"elastic": 3276, "colocate": 3952, "async": 2436},
+    ),
+    "a loss beside a standalone pool": Scope(
+        SchedulePlan(
+            cells=(1, 1, 1),
+            standalone_capacity=1,
+            group_size=2,
+            groups_per_step=1,
+            steps_per_burst=2,
+            staleness_steps=1,
+            total_steps=3,
+        ),
+        Faults(losses=1),
+        {"elastic": 2086, "colocate": 2188, "async": 1372},
+    ),
+    "three cells, two losses and a mishap": Scope(
+        SchedulePlan(
+            cells=(1, 1, 1),
+            group_size=1,
+            groups_per_step=1,
+            steps_per_burst=1,
+            staleness_steps=1,
+            total_steps=2,
+        ),
+        Faults(losses=2, mishaps=1),
+        {"elastic": 3402, "colocate": 5391, "async": 1368},
+    ),
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+@pytest.mark.parametrize("policy", ["elastic", "colocate", "async"])
+def test_every_state_keeps_the_rules_and_can_finish(scope: Scope, policy: PolicyName) -> None:
+    graph = explore(World(scope.plan, policy), scope.faults)
+    assert graph.every_run_ends()
+    assert graph.finished
+    found = len(graph.numbers)
+    assert found == scope.states[policy]
+
+
+class Greedy(Elastic):
+    """Forgets live work."""
+
+    def _join_training(self, state: State) -> list[Decision]:
+        cell = state.cells.first(CellRole.ROLLOUT)
+        if cell is None or not state.streaming:
+            return []
+        return [state.order_switch(cell, CellRole.TRAINING)]
+
+
+class Lazy(Elastic):
+    """Never sends the core to training."""
+
+    def _join_training(self, state: State) -> list[Decision]:
+        return []
+
+
+def test_the_exploration_finds_a_policy_that_forgets_live_work() -> None:
+    scope = SCOPES["three unequal cells"]
+    with pytest.raises(AssertionError, match="live work is covered"):
+        explore(World(scope.plan, "elastic", by=Greedy()), scope.faults)
+
+
+def test_the_exploration_finds_a_run_that_cannot_finish() -> None:
+    scope = SCOPES["three unequal cells"]
+    assert not explore(World(scope.plan, "elastic", by=Lazy()), scope.faults).every_run_ends()
