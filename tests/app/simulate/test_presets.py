@@ -7,7 +7,7 @@ import pytest
 from opengyre.app.simulate.baselines import Choice, best, run, splits
 from opengyre.app.simulate.build import HOUR_S, build
 from opengyre.app.simulate.commands import middle
-from opengyre.app.simulate.ensemble import ELASTIC, bundled_ensemble, try_candidate
+from opengyre.app.simulate.ensemble import ELASTIC, bundled_ensemble, measured, try_candidate
 from opengyre.app.simulate.paper import scene_of
 from opengyre.app.simulate.presets import (
     CALIBRATED,
@@ -93,12 +93,13 @@ def test_every_accepted_set_fits_the_calibrated_row() -> None:
             assert span.low <= fitted.speedups[baseline] <= span.high
 
 
-def test_the_bundled_sets_come_from_the_search() -> None:
-    """The first one, found again: the simulator has not changed since."""
-    ensemble = bundled_ensemble()
-    first = ensemble.accepted[0]
-    again = try_candidate(ensemble.seed, first.candidate)
-    assert again == first
+def test_a_bundled_set_still_gives_what_it_was_accepted_for() -> None:
+    """The simulator has not changed since by more than its noise; else calibrate anew."""
+    first = bundled_ensemble().accepted[0]
+    again = measured(first.parameters, first.candidate)
+    assert again.execution_h == pytest.approx(first.execution_h, rel=0.03)
+    for baseline, speedup in first.speedups.items():
+        assert again.speedups[baseline] == pytest.approx(speedup, rel=0.03)
 
 
 def test_executions_of_the_largest_preset_have_their_published_length() -> None:

@@ -132,19 +132,8 @@ def _near(span: Span, speedup: float) -> bool:
 
 
 def _fit(values: Values, preset: Preset, number: int) -> Fitted | None:
-    scene, known = build(values), preset.known_numbers
-    elastic = run(scene, ELASTIC, number)
-    speedups = {
-        "async": best(scene, splits(scene), number).hours / elastic.hours,
-        "colocate": run(scene, COLOCATE, number).hours / elastic.hours,
-    }
-    fitted = Fitted(
-        candidate=number,
-        parameters={name: round(value, 6) for name, value in values.items()},
-        execution_h=elastic.outcome.execution_s / HOUR_S,
-        slowest_h=slowest_h(elastic.outcome),
-        speedups=speedups,
-    )
+    fitted = measured(values, number)
+    known = preset.known_numbers
     durations = (
         (fitted.execution_h, known["execution_h"]),
         (fitted.slowest_h, known["slowest_h"]),
@@ -152,5 +141,22 @@ def _fit(values: Values, preset: Preset, number: int) -> Fitted | None:
     if any(abs(found / wanted - 1.0) > DURATION_TOLERANCE for found, wanted in durations):
         return None
     spans = preset.published
-    good = all(spans[name].low <= found <= spans[name].high for name, found in speedups.items())
+    good = all(spans[name].low <= up <= spans[name].high for name, up in fitted.speedups.items())
     return fitted if good else None
+
+
+def measured(values: Values, number: int) -> Fitted:
+    """What a set gives, whether it fits or not, on the seed of its number."""
+    scene = build(values)
+    elastic = run(scene, ELASTIC, number)
+    speedups = {
+        "async": best(scene, splits(scene), number).hours / elastic.hours,
+        "colocate": run(scene, COLOCATE, number).hours / elastic.hours,
+    }
+    return Fitted(
+        candidate=number,
+        parameters=dict(values),
+        execution_h=elastic.outcome.execution_s / HOUR_S,
+        slowest_h=slowest_h(elastic.outcome),
+        speedups=speedups,
+    )
