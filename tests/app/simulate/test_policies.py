@@ -1,0 +1,128 @@
+"""Candidates keep every rule that elastic keeps; their comparison is the same again from a seed."""
+
+import json
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.scheduler.explore import Faults, explore
+from tests.scheduler.strategies import plans
+from tests.scheduler.world import LOST, World
+from typer.testing import CliRunner
+
+from opengyre.app.cli import app
+from opengyre.app.simulate import policies
+from opengyre.app.simulate.candidates import (
+    EarlyReturn,
+    Forecast,
+    IdleReturn,
+    Patient,
+    ReadyFirst,
+    StayOn,
+)
+from opengyre.app.simulate.policies import compare, draw_case
+from opengyre.scheduler.base import CORE, Policy, SchedulePlan
+from opengyre.scheduler.cells import Cell
+from opengyre.scheduler.state import State
+from opengyre.sim.world import simulate
+
+
+class Hermit(EarlyReturn):
+    """No satellite ever joins."""
+
+    def wants(self, state: State, cell: Cell) -> bool:
+        return cell.index == CORE
+
+
+class Moody(EarlyReturn):
+    """Satellites join by chance: whatever an estimate may say."""
+
+    def __init__(self) -> None:
+        self._draw = random.Random(3)
+
+    def wants(self, state: State, cell: Cell) -> bool:
+        return cell.index == CORE or self._draw.random() < 0.3
+
+
+CANDIDATES: dict[str, Callable[[], Policy]] = {
+    "early": EarlyReturn,
+    "patient": partial(Patient, 0.5),
+    "ready": ReadyFirst,
+    "stay": StayOn,
+    "idle": IdleReturn,
+    "forecast": Forecast,
+    "hermit": Hermit,
+}
+SMALL = SchedulePlan(
+    cells=(1, 1, 1),
+    group_size=1,
+    groups_per_step=2,
+    steps_per_burst=2,
+    staleness_steps=1,
+    total_steps=2,
+)
+
+
+@pytest.mark.parametrize("make", CANDIDATES.values(), ids=CANDIDATES)
+def test_a_candidate_keeps_the_rules_of_elastic_in_every_state(make: Callable[[], Policy]) -> None:
+    graph = explore(World(SMALL, "elastic", by=make()), Faults(losses=1))
+    assert graph.every_run_ends()
+    assert len(graph.numbers) > 400
+
+
+@given(
+    plan=plans(),
+    make=st.sampled_from([*CANDIDATES.values(), Moody]),
+    moves=st.integers(0, 120),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_candidate_keeps_them_whatever_happens(
+    plan: SchedulePlan, make: Callable[[], Policy], moves: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    world = World(plan, "elastic", by=make())
+    for _ in range(moves):
+        live = [cell for cell, role in enumerate(world.roles) if role is not LOST]
+        if world.finished:
+            break
+        if live and rng.random() < 0.05:
+            world.lose(rng.choice(live))
+        elif LOST in world.roles and rng.random() < 0.2:
+            world.give_back(world.roles.index(LOST))
+        elif actions := world.actions():
+            rng.choice(actions)()
+    world.drain(rng.randrange)
+    assert len(world.consumed) == plan.total_steps * plan.groups_per_step
+
+
+def test_the_settings_have_the_share_of_training_that_they_say() -> None:
+    case = draw_case(1, 0)
+    outcome = simulate(case.seeded("fresh", 0))
+    assert case == draw_case(1, 0)
+    assert outcome.tally.executions <= 1000
+    assert case.seeded("fresh", 0).seed != case.seeded("trial", 0).seed
+
+
+def test_the_comparison_is_the_same_again() -> None:
+    names = ("learned remaining time", "micro-step: a whole group")
+    one, again = (list(compare(0, 2, names)) for _ in range(2))
+    assert one == again
+    assert one[1].mean < 0
+
+
+def test_the_command_writes_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "SETTINGS", 1)
+    monkeypatch.setattr(policies, "SEEDS", 1)
+    name = "satellites home before the publication"
+    monkeypatch.setattr(policies, "CONTENDERS", {name: policies.CONTENDERS[name]})
+    file = tmp_path / "rows.json"
+    result = CliRunner().invoke(app, ["simulate", "policies", "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(file.read_text())
+    assert [row["contender"] for row in rows] == [name]
+    assert rows[0]["kept"] is (rows[0]["mean_gain"] >= policies.WORTH)
