@@ -169,15 +169,16 @@ class World:
             self._note(event)
             for decision in self._scheduler.decide(event, self._kernel.now):
                 self._carry_out(decision)
+            if isinstance(event, GroupDispatched | ExecutionEnded):
+                level = self._scheduler.state.waterlevel
+                self._outcome.waterlevel.append((self._kernel.now, level))
             self._rollouts.fill()
         self._telling = False
 
     def _note(self, event: Event) -> None:
         if self._setting.log:
             self._outcome.log.append(f"{self._kernel.now!r} {event!r}")
-        if isinstance(event, GroupDispatched | ExecutionEnded):
-            self._outcome.waterlevel.append((self._kernel.now, self._scheduler.state.waterlevel))
-        elif isinstance(event, StepDone):
+        if isinstance(event, StepDone):
             self._outcome.steps.append(self._kernel.now)
 
     def _carry_out(self, decision: Decision) -> None:  # noqa: C901 — one case a decision

@@ -42,7 +42,11 @@ class SpeedupRow(Protocol):
 
 def cells(outcome: Outcome, plan: SchedulePlan) -> go.Figure:
     """A lane per cell, as in the report of a run."""
-    published = [EventRow(at=at, kind="published", fields={}) for at in outcome.published]
+    published = [
+        EventRow(at=at, kind="published", fields={})
+        for at in outcome.published
+        if at < outcome.seconds
+    ]
     figure = figures.cell_lanes(lanes_of(outcome, len(plan.cells)), published)
     figure.update_layout(title="Simulated cells (dotted: weights published)")
     return figure

@@ -95,7 +95,7 @@ def study(run: Path, change: Change, seeds: int = SEEDS) -> Studied:
 
 def in_words(change: Change) -> str:
     """Such as "4 cells, burst 2"."""
-    words = [change.policy] if change.policy else []
+    words: list[str] = [change.policy] if change.policy else []
     if change.training_cells is not None:
         words.append(f"{change.training_cells} training")
     if change.cells is not None:

@@ -168,8 +168,8 @@ def search(worlds: Sequence[Scene], goal: Goal, seeds: int, watch: Watch) -> Adv
             f"none of 95th percentile {goal.staleness_limit} or less",
             "raise --staleness-limit",
         )
-    size = best.candidate.size() if best else measures[-1].candidate.size()
-    same = [one for one in measures if one.candidate.size() == size]
+    last = (best or measures[-1]).candidate.size()
+    same = [one for one in measures if one.candidate.size() == last]
     return Advice(goal, best, measures, _gain(same))
 
 

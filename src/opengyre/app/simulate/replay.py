@@ -109,9 +109,9 @@ def measured_idle(fit: Fit) -> float:
             changes += [(span.start, 0, 1), (span.end, 0, -1)]
     at = busy = 0.0
     calls = cells = 0
-    for when, call, cell in sorted(changes):
+    for when, more_calls, more_cells in sorted(changes):
         busy += (when - at) * min(calls, cells)
-        at, calls, cells = when, calls + call, cells + cell
+        at, calls, cells = when, calls + more_calls, cells + more_cells
     trained = sum(step.packed_tokens for step in run.steps) / fit.training.tokens_s
     return 1.0 - (busy + trained) / run.seconds / len(run.plan.cells)
 
@@ -129,8 +129,12 @@ def role_events(outcome: Outcome) -> list[EventRow]:
 
 
 def lanes_of(outcome: Outcome, cells: int) -> list[Span]:
-    """Roles of all cells over time, the standalone pool left out."""
-    mine = [event for event in role_events(outcome) if float(event.fields["cell"]) < cells]
+    """Roles of all cells until the last step, the standalone pool left out."""
+    mine = [
+        event
+        for event in role_events(outcome)
+        if float(event.fields["cell"]) < cells and event.at < outcome.seconds
+    ]
     return lanes(mine, outcome.seconds)
 
 

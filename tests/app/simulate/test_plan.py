@@ -1,0 +1,131 @@
+"""What is recommended was simulated, keeps the limit and reaches the target; nothing else is said."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace as with_fields
+from tests.app.simulate.test_figures import LOAD, MACHINE, SCENE
+from tests.app.simulate.test_fit import write_run
+from typer.testing import CliRunner
+
+from opengyre.app.cli import app
+from opengyre.app.simulate.baselines import Choice
+from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.from_run import in_words, study
+from opengyre.app.simulate.plan import Goal, search
+from opengyre.app.simulate.plan_words import advice_words, measures_table
+from opengyre.app.simulate.whatif import Case, Change, answer, change_of, changed, usual_cases
+from opengyre.core.errors import UserError
+
+ELASTIC = Choice("elastic")
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def find(scene: Scene, goal: Goal) -> tuple[str, ...]:
+    advice = search([scene], goal, 2, silent)
+    assert measures_table(advice, [scene]).row_count == len(advice.measures)
+    return tuple(advice_words(advice, [scene], 10))
+
+
+def test_every_plan_keeps_the_staleness_limit() -> None:
+    for limit in (0, 2):
+        advice = search([SCENE], Goal(limit), 2, silent)
+        assert advice.measures
+        assert max(one.staleness_p95 for one in advice.measures) <= limit
+
+
+def test_the_fewest_cells_that_reach_the_target_are_recommended() -> None:
+    scene = replace(SCENE, plan=replace(SCENE.plan, cells=(2,)))
+    own = search([scene], Goal(1), 2, silent).best
+    assert own is not None
+    goal = Goal(1, steps_per_hour=own.mean * 1.2, most_cells=8)
+    advice = search([scene], goal, 2, silent)
+    assert advice.best is not None
+    assert advice.best.low >= own.mean * 1.2
+    fewer = [one for one in advice.measures if one.candidate.size() < advice.best.candidate.size()]
+    assert all(one.low < own.mean * 1.2 for one in fewer)
+
+
+def test_a_target_out_of_reach_is_said_to_be_so() -> None:
+    words = find(SCENE, Goal(1, steps_per_hour=1e9, cells=2))
+    assert words[0].startswith("nothing tried reaches")
+
+
+def test_elasticity_does_not_pay_where_training_takes_no_time() -> None:
+    scene = Scene(SCENE.plan, LOAD, with_fields(MACHINE, train_tokens_s=1e6, step_s=0.0))
+    words = find(scene, Goal(1))
+    assert any("does NOT pay" in line and "little to overlap" in line for line in words)
+    assert "elastic" not in words[0].split(":")[1]
+
+
+def test_ratios_are_against_the_first_case_on_the_same_seeds() -> None:
+    first = Case("as it ran", SCENE, ELASTIC)
+    same, more = answer(
+        [first, first, Case("4 cells", *changed(SCENE, ELASTIC, Change(cells=4)))], 2
+    )[1:]
+    assert (same.speedup, same.speedup_spread) == (1.0, 0.0)
+    assert more.speedup >= 1.0
+    assert len(more.case.scene.plan.cells) == 4
+
+
+def test_the_usual_questions_change_one_thing_each() -> None:
+    cases = usual_cases(SCENE, ELASTIC)
+    assert [case.name for case in cases] == [
+        "as it ran",
+        "4 cells",
+        "colocate",
+        "async 1 cells in training",
+        "bursts of 1 instead of 2",
+        "bursts of 4 instead of 2",
+    ]
+
+
+def test_a_recorded_run_answers_what_was_asked(tmp_path: Path) -> None:
+    write_run(tmp_path, steps=4)
+    studied = study(tmp_path, Change(cells=3, burst=2), seeds=2)
+    assert studied.compared[0].measured == studied.fit.run.seconds / 4
+    assert [one.case.name for one in studied.answers] == ["as it ran", "3 cells, bursts of 2"]
+    assert in_words(Change(policy="async", training_cells=1)) == "async, 1 training"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cells": 0}, "--cells of at least 1"),
+        ({"burst": 0}, "--burst of at least 1"),
+        ({"staleness": -1}, "--staleness of at least 0"),
+        ({"policy": "elastik"}, "did you mean elastic"),
+    ],
+)
+def test_what_no_plan_can_have_is_one_clear_message(changes: dict[str, object], said: str) -> None:
+    whole = {
+        "cells": None,
+        "policy": None,
+        "training_cells": None,
+        "burst": None,
+        "staleness": None,
+    }
+    with pytest.raises(UserError, match=said):
+        change_of(**(whole | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--from RUN or --preset NAME"),
+        (["--preset", "nothing"], "a preset:"),
+        (["--preset", "deepswe", "--set", "cels=4"], "did you mean cells"),
+        (["--preset", "deepswe", "--set", "cells=many"], "--set cells=NUMBER"),
+        (["--preset", "deepswe", "--hours", "4"], "--steps beside --hours"),
+        (["--preset", "deepswe", "--hours", "0", "--steps", "4"], "--hours above 0"),
+        (["--preset", "deepswe", "--hours", "4", "--steps-per-hour", "4"], "one target"),
+    ],
+)
+def test_a_plan_that_cannot_be_searched_is_one_clear_message(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["plan", *words])
+    assert isinstance(result.exception, UserError)
+    assert said in str(result.exception)
