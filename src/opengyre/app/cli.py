@@ -151,6 +151,10 @@ def simulate(  # noqa: PLR0913 — a command's options
         Path | None,
         typer.Option("--from", help="A run folder: fit it, play it again, answer what if."),
     ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="With --from: another run, whose step time is predicted; repeat it."),
+    ] = None,
     cells: CellsOption = None,
     policy: PolicyOption = None,
     training_cells: TrainingCellsOption = None,
@@ -179,6 +183,7 @@ def simulate(  # noqa: PLR0913 — a command's options
         candidates=candidates,
         out=out,
         from_run=from_,
+        against=tuple(against or ()),
         change=change_of(cells, policy, training_cells, burst, staleness),
         html=html,
     )

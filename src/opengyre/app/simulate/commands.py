@@ -48,6 +48,7 @@ class SimulateOptions:
     candidates: int
     out: Path
     from_run: Path | None = None
+    against: tuple[Path, ...] = ()
     change: Change = field(default_factory=Change)
     html: Path | None = None
 
@@ -60,6 +61,8 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
             raise UserError("a preset or a run", found, "leave out one of them")
         run_from(options.from_run, options)
         return
+    if options.against:
+        raise UserError("--against beside --from RUN", "no --from", "say which run to fit")
     match what:
         case None:
             wanted = f"what to simulate: paper, policies, calibrate, {', '.join(preset_names())}"
@@ -98,7 +101,7 @@ def pages() -> ModuleType:
 
 def run_from(run: Path, options: SimulateOptions) -> None:
     """Fit a recorded run, play it again, answer what if."""
-    studied = study(run, options.change)
+    studied = study(run, options.change, options.against)
     show(studied, Console())
     if options.json is not None:
         write_json(studied.as_json(), options.json)

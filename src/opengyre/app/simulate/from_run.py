@@ -1,7 +1,7 @@
 """What `opengyre simulate --from RUN` does: fit, play again, compare, and answer what if."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,17 @@ NEAR = 0.15
 
 
 @dataclass(frozen=True)
+class Predicted:
+    """Another run, simulated with what was fitted to this one."""
+
+    run: str
+    policy: str
+    measured_s: float
+    predicted_s: float
+    """Of a step, on the mean."""
+
+
+@dataclass(frozen=True)
 class Studied:
     """A run, what was fitted to it, and what that answers."""
 
@@ -29,6 +40,7 @@ class Studied:
     """Of the replay."""
     compared: list[Compared]
     answers: list[Answer]
+    predicted: list[Predicted]
 
     @property
     def off(self) -> float:
@@ -52,6 +64,7 @@ class Studied:
             ],
             "measured_step_ends_s": [step.at for step in self.fit.run.steps],
             "simulated_step_ends_s": self.outcome.steps,
+            "predicted": msgspec.to_builtins(self.predicted),
             "what_if": [answer_json(one) for one in self.answers],
         }
 
@@ -79,9 +92,10 @@ def answer_json(one: Answer) -> dict[str, object]:
     }
 
 
-def study(run: Path, change: Change, seeds: int = SEEDS) -> Studied:
+def study(run: Path, change: Change, against: Sequence[Path] = (), seeds: int = SEEDS) -> Studied:
     """Fit a run and ask. Without a change: what is usually asked. Raises UserError."""
     fitted = fit(measured(run))
+    predicted = [predict(fitted, other) for other in against]
     outcome = replay(fitted)
     scene = scene_of_run(fitted)
     choice = Choice(fitted.run.policy, fitted.run.plan.training_cells)
@@ -90,7 +104,19 @@ def study(run: Path, change: Change, seeds: int = SEEDS) -> Studied:
         cases = [Case("as it ran", scene, choice), Case(in_words(change), *asked)]
     else:
         cases = usual_cases(scene, choice)
-    return Studied(fitted, outcome, compare(fitted, outcome), answer(cases, seeds))
+    return Studied(fitted, outcome, compare(fitted, outcome), answer(cases, seeds), predicted)
+
+
+def predict(fitted: Fit, other: Path) -> Predicted:
+    """The step time of another run, from its plan and policy alone."""
+    run = measured(other)
+    outcome = replay(replace(fitted, run=run))
+    return Predicted(
+        f"{other.parent.name}/{run.name}",
+        run.policy,
+        run.seconds / len(run.steps),
+        outcome.seconds / len(outcome.steps),
+    )
 
 
 def in_words(change: Change) -> str:
@@ -120,6 +146,8 @@ def show(studied: Studied, console: Console) -> None:
         f"the simulated step time is {studied.off:.1%} from the measured one, {verdict} {NEAR:.0%}",
         highlight=False,
     )
+    if studied.predicted:
+        console.print(predicted_table(studied.predicted))
     console.print(what_if_table(studied.answers))
     console.print(
         f"×: times as fast, mean of {len(studied.answers[0].outcomes)} draws of the recorded groups; "
@@ -178,6 +206,24 @@ def replay_table(studied: Studied) -> Table:
             f"{one.measured:.3f}",
             f"{one.simulated:.3f}",
             ratio,
+        )
+    return table
+
+
+def predicted_table(predicted: Sequence[Predicted]) -> Table:
+    """A line a run that was not fitted."""
+    table = Table(title="Predicted for other runs", box=None, padding=(0, 2, 0, 0))
+    table.add_column("run")
+    table.add_column("policy", no_wrap=True)
+    for heading in ("measured s/step", "predicted", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in predicted:
+        table.add_row(
+            one.run,
+            one.policy,
+            f"{one.measured_s:.2f}",
+            f"{one.predicted_s:.2f}",
+            f"{one.predicted_s / one.measured_s:.3f}",
         )
     return table
 
