@@ -267,5 +267,5 @@ def test_verdicts_that_the_waterlevel_does_not_tell_are_remarked(
 ) -> None:
     run, _ = play(setting("elastic"), monkeypatch)
     found = fit(replace(run, levels=run.levels[:-3], limit_s=math.inf))
-    assert found.workload.evaluation_s == 0
+    assert found.workload.evaluation_s == pytest.approx(LOAD.evaluation_s, abs=0.1)
     assert any("waterlevel" in note for note in found.notes)

@@ -28,6 +28,10 @@ from opengyre.store.rows import EventRow
 MEASURED, SIMULATED, PUBLISHED = "#577590", "#9b5de5", "#2a9d8f"
 TORNADO = 0.25
 """How far each parameter is turned either way."""
+MOST_LANES = 64
+"""Cells that are drawn, evenly taken, and publications likewise: more are a blur."""
+MOST_POINTS = 20_000
+"""Of a waterlevel: a page that a browser opens at once."""
 ROW_HEIGHT = 34
 """Pixels of a line of a bar chart: room for its label."""
 
@@ -47,15 +51,20 @@ def cells(outcome: Outcome, plan: SchedulePlan) -> go.Figure:
         for at in outcome.published
         if at < outcome.seconds
     ]
-    figure = figures.cell_lanes(lanes_of(outcome, len(plan.cells)), published)
-    figure.update_layout(title="Simulated cells (dotted: weights published)")
+    shown = range(0, len(plan.cells), -(-len(plan.cells) // MOST_LANES))
+    spans = [span for span in lanes_of(outcome, len(plan.cells)) if span.cell in shown]
+    figure = figures.cell_lanes(spans, published[:: -(-len(published) // MOST_LANES) or 1])
+    of = "" if len(shown) == len(plan.cells) else f", {len(shown)} of {len(plan.cells)}"
+    figure.update_layout(title=f"Simulated cells{of} (dotted: weights published)")
     return figure
 
 
 def waterlevel(outcome: Outcome, plan: SchedulePlan) -> go.Figure:
     """Executions that wait or run, against the room for them."""
     capacities = [*plan.cells, plan.standalone_capacity]
-    figure = figures.waterlevel(level_events(outcome, capacities), outcome.seconds)
+    levels = level_events(outcome, capacities)
+    levels = levels[:: -(-len(levels) // MOST_POINTS) or 1]
+    figure = figures.waterlevel(levels, outcome.seconds)
     figure.update_layout(title="Simulated waterlevel")
     return figure
 

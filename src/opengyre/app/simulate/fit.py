@@ -181,14 +181,16 @@ def _evaluation_s(run: Measured, notes: list[str]) -> float:
         (at, before - level) for (_, before), (at, level) in pairwise(run.levels) if level < before
     ]
     ends = [at for at, count in falls for _ in range(count)]
-    executions = run.executions
-    if len(ends) != len(executions):
+    verdicts = sorted(one.ended for one in run.executions)
+    both = min(len(ends), len(verdicts))
+    if len(ends) != len(verdicts):
         notes.append(
-            f"the waterlevel falls {len(ends)} times for {len(executions)} executions: verdicts are "
-            "taken as immediate, and their time as the program's"
+            f"the waterlevel falls {len(ends)} times for {len(verdicts)} executions (a run that goes "
+            "on, or was resumed): the time to a verdict is less certain"
         )
+    if not both:
         return 0.0
-    return max(0.0, fmean(one.ended for one in executions) - fmean(ends))
+    return max(0.0, fmean(verdicts[:both]) - fmean(ends[:both]))
 
 
 # -- machine -----------------------------------------------------------------------------------------
