@@ -26,6 +26,8 @@ SPEEDS = 400
 SPEED_RANGE = 1e4
 """Of the fastest tried to the slowest: from a cell that trained all its time to one nearly idle."""
 
+CROWD = 2.0
+"""Calls at once on a cell: with fewer, nothing tells how they slow one another down."""
 AS_GOOD = 1.1
 """Where steps are all alike, speed and step time cannot be told apart: the slowest speed whose error
 is within this factor of the least is taken, since tokens cost more than the optimiser's step."""
@@ -334,5 +336,10 @@ def _remark(run: Measured, load: LoadFit, notes: list[str]) -> None:
         notes.append(f"the run was resumed {run.starts - 1} times; its stops are in its step times")
     if any(span.role is CellRole.LOST for span in run.spans):
         notes.append("cells were lost in the run; the replay loses none")
+    if load.curve[-1].at_once < CROWD:
+        notes.append(
+            f"even the busiest fifth of the calls had {load.curve[-1].at_once:.1f} at once on a cell: "
+            "how fast more of them would be is a guess"
+        )
     if load.left_out:
         notes.append(f"{load.left_out} calls met a change of roles and say nothing about speed")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from opengyre.app.simulate.baselines import Choice
 from opengyre.app.simulate.calibrate import measured
-from opengyre.app.simulate.fit import Fit, fit
+from opengyre.app.simulate.fit import FASTEST_S, Fit, fit
 from opengyre.app.simulate.replay import Compared, compare, replay, scene_of_run
 from opengyre.app.simulate.whatif import SEEDS, Answer, Case, Change, answer, changed, usual_cases
 from opengyre.sim.outcome import Outcome
@@ -169,12 +169,16 @@ def fit_words(fitted: Fit) -> list[str]:
         f"{load.start_s:.2f} s before the first, {load.tool_s:.2f} s between two, "
         f"{load.stop_s:.2f} s after the last, {load.evaluation_s:.2f} s to the verdict",
         f"a cell: {machine.decode_alone_tokens_s:.0f} tokens/s for a call alone, "
-        f"{machine.decode_full_tokens_s:.0f} for all under load; trains "
+        f"{_limit_words(machine.decode_full_tokens_s)}; trains "
         f"{machine.train_tokens_s:.0f} tokens/s; a prompt token weighs "
         f"{fitted.load.prompt_weight:.3f} of a sampled one",
         f"optimiser step {machine.step_s:.2f} s, publication {machine.publish_s:.2f} s, switch to "
         f"training {machine.to_training_s:.2f} s, back {machine.to_rollout_s:.2f} s",
     ]
+
+
+def _limit_words(full: float) -> str:
+    return "no limit seen for many" if full * FASTEST_S >= 1 else f"{full:.0f} for all under load"
 
 
 def load_table(fitted: Fit) -> Table:
