@@ -202,14 +202,25 @@ def _at_size(worlds: Sequence[Scene], goal: Goal, size: Candidate, seeds: int) -
         result = candidate.run(worlds[0], 0, PILOT_STEPS)
         if _p95(result) <= goal.staleness_limit:
             pilots.setdefault(candidate.policy, []).append((_rate(result), candidate))
-    chosen = [
-        candidate
-        for of_policy in pilots.values()
-        for _, candidate in sorted(of_policy, key=lambda one: -one[0])[:FINALISTS]
-    ]
-    measured = [_measure(worlds, candidate, seeds) for candidate in chosen]
-    kept = [one for one in measured if one.staleness_p95 <= goal.staleness_limit]
-    return sorted(kept, key=lambda one: -one.mean)
+    measures = []
+    for of_policy in pilots.values():
+        ordered = [candidate for _, candidate in sorted(of_policy, key=lambda one: -one[0])]
+        measures += _finalists(worlds, ordered, goal, seeds)
+    return sorted(measures, key=lambda one: -one.mean)
+
+
+def _finalists(
+    worlds: Sequence[Scene], ordered: Sequence[Candidate], goal: Goal, seeds: int
+) -> list[Measure]:
+    """The first of them that keep the limit in every world and on every seed."""
+    kept: list[Measure] = []
+    for candidate in ordered:
+        measure = _measure(worlds, candidate, seeds)
+        if measure.staleness_p95 <= goal.staleness_limit:
+            kept.append(measure)
+        if len(kept) == FINALISTS:
+            break
+    return kept
 
 
 def _candidates(scene: Scene, goal: Goal, size: Candidate) -> Iterator[Candidate]:
