@@ -1,6 +1,10 @@
 """Claude Code, 2.1.220 and the newest: whatever it does with its history, each token is there once."""
 
 import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,6 +251,64 @@ async def test_a_web_search_asks_beside_the_conversation(start: Start, version: 
     world = await start(lines, harness="claude-code")
     outcome = await run(world, version, args=["--tools", "Bash,WebSearch"])
     expect(world, lines, outcome, ["auxiliary (new-conversation): search", "main: ask done"])
+
+
+PAGE_SERVER = """
+import http.server, ssl
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<html><body><p>Cats sleep.</p></body></html>")
+
+server = http.server.HTTPServer(("127.0.0.1", 8443), Page)
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+tls.load_cert_chain("both.pem")
+server.socket = tls.wrap_socket(server.socket, server_side=True)
+print("ready", flush=True)
+server.serve_forever()
+"""
+"""The program fetches nothing without TLS."""
+
+
+def certificate(folder: Path) -> None:
+    """Of 127.0.0.1, signed by itself; key and certificate in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make a certificate with")
+    made = [str(folder / name) for name in ("key.pem", "certificate.pem")]
+    asked = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-keyout", made[0]]
+    argv = [openssl, "req", "-x509", *asked, "-out", made[1]]
+    subprocess.run(argv, check=True, capture_output=True, timeout=20)
+    (folder / "both.pem").write_text("".join(Path(file).read_text() for file in made))
+
+
+async def test_a_fetched_page_is_asked_about_beside_the_conversation(
+    start: Start, version: str
+) -> None:
+    listen = "(python3 serve.py > log 2>&1 &); until [ -s log ]; do sleep 0.1; done"
+    fetch = call("WebFetch", url="https://127.0.0.1:8443/cats", prompt="What do cats do?")
+    lines = Lines(
+        {
+            "Web page content": [Say("They sleep.", "page")],
+            "Fix it.": [Say(bash(listen), "serve"), Say(fetch, "fetch"), Say("Done.", "done")],
+        }
+    )
+    world = await start(lines, harness="claude-code")
+    certificate(world.workspace)
+    (world.workspace / "serve.py").write_text(PAGE_SERVER)
+    settings = json.dumps({"skipWebFetchPreflight": True})
+    outcome = await run(
+        world,
+        version,
+        args=["--tools", "Bash,WebFetch", "--settings", settings],
+        env={"NODE_TLS_REJECT_UNAUTHORIZED": "0"},
+    )
+    expect(world, lines, outcome, ["auxiliary (new-conversation): page", "main: serve fetch done"])
+    assert "Cats sleep." in seen_by(world, "page").last
+    assert "They sleep." in seen_by(world, "done").last
 
 
 async def test_its_own_retries_ask_the_engine_once(start: Start, version: str) -> None:
