@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 from opengyre.config.run import PolicyName
 from opengyre.scheduler.base import SchedulePlan
 
-POLICIES: tuple[PolicyName, ...] = ("elastic", "colocate", "async")
+POLICIES: tuple[PolicyName, ...] = ("elastic", "forecast", "colocate", "async")
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> SchedulePlan:
-    """Any plan that all three policies accept."""
+    """Any plan that all policies accept."""
     cells = tuple(draw(st.lists(st.integers(1, 4), min_size=2, max_size=4)))
     mu = draw(st.integers(1, 3))
     return SchedulePlan(

@@ -103,7 +103,7 @@ def test_every_state_keeps_the_rules_and_can_finish(scope: Scope, policy: Policy
 class Greedy(Elastic):
     """Forgets live work."""
 
-    def _join_training(self, state: State) -> list[Decision]:
+    def join_training(self, state: State) -> list[Decision]:
         cell = state.cells.first(CellRole.ROLLOUT)
         if cell is None or not state.streaming:
             return []
@@ -113,7 +113,7 @@ class Greedy(Elastic):
 class Lazy(Elastic):
     """Never sends the core to training."""
 
-    def _join_training(self, state: State) -> list[Decision]:
+    def join_training(self, state: State) -> list[Decision]:
         return []
 
 

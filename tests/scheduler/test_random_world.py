@@ -88,6 +88,10 @@ class ElasticWorld(RandomWorld):
     policy = "elastic"
 
 
+class ForecastWorld(RandomWorld):
+    policy = "forecast"
+
+
 class ColocateWorld(RandomWorld):
     policy = "colocate"
 
@@ -98,6 +102,8 @@ class AsyncWorld(RandomWorld):
 
 TestElastic = ElasticWorld.TestCase
 TestElastic.settings = SETTINGS
+TestForecast = ForecastWorld.TestCase
+TestForecast.settings = SETTINGS
 TestColocate = ColocateWorld.TestCase
 TestColocate.settings = SETTINGS
 TestAsync = AsyncWorld.TestCase

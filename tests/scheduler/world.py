@@ -47,6 +47,9 @@ ROLLOUT, TRAINING, SWITCHING, LOST = (
     CellRole.LOST,
 )
 
+ELASTIC = ("elastic", "forecast")
+"""Policies that owe the rules of elastic."""
+
 Action = Callable[[], None]
 
 
@@ -240,7 +243,7 @@ class World:
         self.version, self.publishing = self.publishing, None
         self.published_step = self.step
         self.tell(Published(self.version))
-        if self.policy == "elastic" and self.roles[0] is TRAINING:
+        if self.policy in ELASTIC and self.roles[0] is TRAINING:
             self._judge_core_stays()
 
     # -- obeying and judging -------------------------------------------------------------------
@@ -312,7 +315,7 @@ class World:
     def _switch(self, decision: SwitchCell) -> None:
         cell = decision.cell
         assert {self.roles[cell], decision.to} == {ROLLOUT, TRAINING}
-        if self.policy == "elastic" and decision.to is TRAINING:
+        if self.policy in ELASTIC and decision.to is TRAINING:
             self._judge_join(cell)
         if self.policy == "colocate":
             assert self.paused

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-PolicyName = Literal["elastic", "colocate", "async"]
+PolicyName = Literal["elastic", "forecast", "colocate", "async"]
 FamilyName = Literal[
     "auto", "qwen3", "qwen3-coder", "qwen3.6", "qwen2.5", "glm-4.5", "deepseek-v3.1"
 ]

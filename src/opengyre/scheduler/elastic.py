@@ -18,7 +18,7 @@ class Elastic:
         returns = self.send_back(state)
         if state.phase is not Phase.OPEN or state.cells.count(CellRole.SWITCHING):
             return returns
-        return self._serve_again(state) or self._join_training(state)
+        return self._serve_again(state) or self.join_training(state)
 
     def at_rest(self, state: State) -> bool:
         """Every live cell rolls out, ready for an evaluation."""
@@ -47,8 +47,9 @@ class Elastic:
             return []
         return [state.order_switch(last, CellRole.ROLLOUT)]
 
-    def _join_training(self, state: State) -> list[Decision]:
-        cell = self._next_in_order(state)
+    def join_training(self, state: State) -> list[Decision]:
+        """Let the next cell join, if what stays in rollout can serve all live executions."""
+        cell = self.next_in_order(state)
         if cell is None or not state.streaming:
             return []
         if state.waterlevel > state.rollout_capacity - cell.capacity:
@@ -60,6 +61,6 @@ class Elastic:
         one knows better."""
         return True
 
-    def _next_in_order(self, state: State) -> Cell | None:
+    def next_in_order(self, state: State) -> Cell | None:
         """The first cell in rollout; none while the core, whose weights it would pull, is lost."""
         return state.cells.first(CellRole.ROLLOUT) if state.cells.core.live else None

@@ -4,6 +4,7 @@ from opengyre.config.run import PolicyName
 from opengyre.scheduler.base import Policy, SchedulePlan
 from opengyre.scheduler.colocate import Colocate
 from opengyre.scheduler.elastic import Elastic
+from opengyre.scheduler.forecast import Forecast
 from opengyre.scheduler.scheduler import Scheduler
 from opengyre.scheduler.static import StaticSplit
 
@@ -13,6 +14,8 @@ def make_policy(name: PolicyName, plan: SchedulePlan) -> Policy:
     match name:
         case "elastic":
             return Elastic()
+        case "forecast":
+            return Forecast()
         case "colocate":
             return Colocate()
         case "async":

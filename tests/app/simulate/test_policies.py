@@ -17,8 +17,6 @@ from typer.testing import CliRunner
 from opengyre.app.cli import app
 from opengyre.app.simulate import policies
 from opengyre.app.simulate.candidates import (
-    EarlyReturn,
-    Forecast,
     IdleReturn,
     Patient,
     ReadyFirst,
@@ -27,6 +25,7 @@ from opengyre.app.simulate.candidates import (
 from opengyre.app.simulate.policies import compare, draw_case
 from opengyre.scheduler.base import CORE, Policy, SchedulePlan
 from opengyre.scheduler.cells import Cell
+from opengyre.scheduler.forecast import EarlyReturn, Forecast
 from opengyre.scheduler.state import State
 from opengyre.sim.world import simulate
 
@@ -109,7 +108,7 @@ def test_the_settings_have_the_share_of_training_that_they_say() -> None:
 
 
 def test_the_comparison_is_the_same_again() -> None:
-    names = ("learned remaining time", "micro-step: a whole group")
+    names = ("forecast: learned remaining time", "micro-step: a whole group")
     one, again = (list(compare(0, 2, names)) for _ in range(2))
     assert one == again
     assert one[1].mean < 0

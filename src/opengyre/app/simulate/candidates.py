@@ -8,19 +8,8 @@ from opengyre.core.reasons import CellRole
 from opengyre.scheduler.base import CORE, Decision
 from opengyre.scheduler.cells import Cell
 from opengyre.scheduler.elastic import Elastic
+from opengyre.scheduler.forecast import EarlyReturn
 from opengyre.scheduler.state import Phase, State
-
-
-class EarlyReturn(Elastic):
-    """Satellites go home when the burst's last step is done; publication goes on beside it."""
-
-    def send_back(self, state: State) -> list[Decision]:
-        """Before the publication too, unless the run is over."""
-        if state.phase is not Phase.PUBLISHING or not state.steps_left:
-            return super().send_back(state)
-        training = state.cells.having(CellRole.TRAINING)
-        satellites = [cell for cell in training if cell.index != CORE]
-        return [state.order_switch(cell, CellRole.ROLLOUT) for cell in satellites]
 
 
 class Patient(EarlyReturn):
@@ -72,99 +61,3 @@ class IdleReturn(Elastic):
         training = state.cells.having(CellRole.TRAINING)
         idle = [cell for cell in training if cell.index != CORE]
         return [*returns, *(state.order_switch(cell, CellRole.ROLLOUT) for cell in idle)]
-
-
-class Forecast(EarlyReturn):
-    """Learns what a group costs and how long the burst's groups take to come; a satellite joins only
-    when the cells that train could not do the burst's work until its last group is ready."""
-
-    def __init__(self) -> None:
-        self._meter = Meter()
-        self._arrivals = Arrivals()
-
-    def arrange(self, state: State) -> list[Decision]:
-        """Watch, then decide."""
-        self._meter.watch(state)
-        self._arrivals.watch(state)
-        return super().arrange(state)
-
-    def wants(self, state: State, cell: Cell) -> bool:
-        """Whether the work is more than the training cells can do in the time that remains."""
-        remaining, cost = self._arrivals.remaining(state), self._meter.cost
-        if cell.index == CORE or remaining is None or cost is None:
-            return True
-        groups = self._arrivals.to_come + len(state.groups.chosen)
-        work = groups * cost - min(self._meter.spent, len(state.groups.chosen) * cost)
-        return work >= (1 + state.cells.count(CellRole.TRAINING)) * remaining
-
-
-class Meter:
-    """Cell-seconds of training that a group costs.
-
-    A step's whole training time bounds its cost from above, since cells may idle; so does the time
-    after its last group came, which that group's training takes at least. The least is remembered
-    and slowly forgotten.
-    """
-
-    FORGETS = 1.1
-    """A step: a cost that no step confirms gives way within some ten steps."""
-
-    def __init__(self) -> None:
-        self.cost: float | None = None
-        self.spent = 0.0
-        """Cell-seconds of training since the step's first group was admitted."""
-        self._step = -1
-        self._cells = 0
-        self._at = 0.0
-        self._spent_at_close: float | None = None
-
-    def watch(self, state: State) -> None:
-        """After every event."""
-        self.spent += self._cells * (state.now - self._at)
-        self._at, self._cells = state.now, state.cells.count(CellRole.TRAINING)
-        if state.steps_done != self._step:
-            self._learn(state.plan.groups_per_step)
-            self._step, self._spent_at_close = state.steps_done, None
-        if not state.admitted:
-            self.spent = 0.0
-        elif state.admitted == state.plan.groups_per_step and self._spent_at_close is None:
-            self._spent_at_close = self.spent
-
-    def _learn(self, groups: int) -> None:
-        if self._spent_at_close is not None:
-            seen = min(self.spent / groups, self.spent - self._spent_at_close)
-            self.cost = seen if self.cost is None else min(seen, self.cost * self.FORGETS)
-        self.spent = 0.0
-
-
-class Arrivals:
-    """When the groups of a burst became ready, and how long it took from there to the last one."""
-
-    def __init__(self) -> None:
-        self.to_come = 0
-        """Groups of the burst that are not ready."""
-        self._burst = -1
-        self._seen: list[float] = []
-        self._remaining: dict[int, float] = {}
-        """Seconds until the last, by groups to come: half the newest burst, half the past."""
-
-    def watch(self, state: State) -> None:
-        """After every event."""
-        burst, per_step = state.burst, state.plan.groups_per_step
-        if burst.index != self._burst:
-            self._burst, self._seen = burst.index, []
-        total = (burst.end_step - burst.first_step) * per_step
-        here = (state.steps_done - burst.first_step) * per_step + len(state.groups.chosen)
-        self.to_come = total - here
-        fresh = max(0, here - len(self._seen))
-        self._seen += [state.now] * fresh
-        if fresh and not self.to_come:
-            for place, at in enumerate(self._seen):
-                left, seconds = total - place - 1, state.now - at
-                self._remaining[left] = (self._remaining.get(left, seconds) + seconds) / 2
-
-    def remaining(self, state: State) -> float | None:
-        """Seconds until the burst's last group is ready; None = not known."""
-        if not self.to_come or self.to_come not in self._remaining or not self._seen:
-            return None
-        return max(0.0, self._remaining[self.to_come] - (state.now - self._seen[-1]))

@@ -16,15 +16,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from opengyre.app.simulate.candidates import (
-    EarlyReturn,
-    Forecast,
-    IdleReturn,
-    Patient,
-    ReadyFirst,
-    StayOn,
-)
+from opengyre.app.simulate.candidates import IdleReturn, Patient, ReadyFirst, StayOn
 from opengyre.scheduler.base import Policy, SchedulePlan
+from opengyre.scheduler.forecast import EarlyReturn, Forecast
 from opengyre.sim.outcome import Outcome
 from opengyre.sim.workload import Machine, Workload
 from opengyre.sim.world import Setting, simulate
@@ -156,7 +150,7 @@ CONTENDERS: dict[str, Change] = {
     "patient: join at 85% of the room": _by(partial(Patient, 0.85)),
     "patient: join at 60% of the room": _by(partial(Patient, 0.6)),
     "patient: join at 40% of the room": _by(partial(Patient, 0.4)),
-    "learned remaining time": _by(Forecast),
+    "forecast: learned remaining time": _by(Forecast),
     "a satellite for each ready group": _by(ReadyFirst),
     "satellites stay on for ready groups": _by(StayOn),
     "idle satellites home in mid-burst": _by(IdleReturn),
