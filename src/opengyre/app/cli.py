@@ -30,7 +30,7 @@ Config = Annotated[Path, typer.Argument(help="A TOML file; see docs/configuratio
 Run = Annotated[Path, typer.Argument(help="A run folder, such as runs/quickstart.")]
 CellsOption = Annotated[int | None, typer.Option(help="What if there were so many cells?")]
 PolicyOption = Annotated[
-    str | None, typer.Option(help="What if elastic, colocate or async scheduled?")
+    str | None, typer.Option(help="What if elastic, forecast, colocate or async scheduled?")
 ]
 TrainingCellsOption = Annotated[
     int | None, typer.Option(help="With --policy async: cells that always train.")

@@ -10,7 +10,7 @@ from opengyre.app.simulate import figures
 from opengyre.app.simulate.baselines import Choice, Result
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.from_run import Studied, fit_words
-from opengyre.app.simulate.plan import Advice
+from opengyre.app.simulate.plan import MOVING, Advice
 from opengyre.app.simulate.plan_words import advice_words, plan_words
 from opengyre.app.simulate.replay import scene_of_run
 from opengyre.app.simulate.whatif import Answer
@@ -54,7 +54,7 @@ def preset_page(path: Path, name: str, scene: Scene, results: Sequence[Result]) 
         ):
             figure.update_layout(title=f"{figure.layout.title.text}: {result.choice}")
             drawn.append(figure)
-    baselines = [result for result in results if result.choice.policy != "elastic"]
+    baselines = [result for result in results if result.choice.policy not in MOVING]
     small = all(result.outcome.events <= MOST_EVENTS for result in results)
     if small and baselines and len(baselines) < len(results):
         best = min(baselines, key=lambda result: result.hours)

@@ -32,6 +32,8 @@ FULL_STEPS = 24
 """Of the finalists' runs, likewise."""
 FINALISTS = 2
 """Of each policy at each number of cells: the pilot of one seed errs by less than these differ."""
+MOVING: tuple[PolicyName, ...] = ("elastic", "forecast")
+"""Policies whose cells change sides one by one; what elasticity means here."""
 PAYS = 1.03
 """Times as fast as the best other policy: below it elasticity is not worth its switches."""
 
@@ -232,8 +234,8 @@ def _candidates(scene: Scene, goal: Goal, size: Candidate) -> Iterator[Candidate
         if burst + budget - 1 > goal.staleness_limit:  # the oldest group's age in steps
             continue
         own = replace(size, burst=burst, staleness=budget)
-        yield own
-        yield replace(own, policy="colocate")
+        for policy in (*MOVING, "colocate"):
+            yield replace(own, policy=policy)
         for share in splits:
             yield replace(own, policy="async", training_share=share)
 
@@ -273,15 +275,15 @@ def _choose(found: Sequence[Measure], goal: Goal) -> Measure | None:
     if not good:
         return None
     first = good[0]
-    if first.candidate.policy != "elastic":
+    if first.candidate.policy not in MOVING:
         return first
-    others = [one for one in good if one.candidate.policy != "elastic"]
+    others = [one for one in good if one.candidate.policy not in MOVING]
     return others[0] if others and _ratio(first, others[0])[0] < PAYS else first
 
 
 def _gain(measures: Sequence[Measure]) -> Gain | None:
-    elastic = [one for one in measures if one.candidate.policy == "elastic"]
-    others = [one for one in measures if one.candidate.policy != "elastic"]
+    elastic = [one for one in measures if one.candidate.policy in MOVING]
+    others = [one for one in measures if one.candidate.policy not in MOVING]
     if not elastic or not others:
         return None
     ratio, spread = _ratio(elastic[0], others[0])

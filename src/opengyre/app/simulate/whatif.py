@@ -145,7 +145,7 @@ def usual_cases(scene: Scene, choice: Choice) -> list[Case]:
     cases = [Case("as it ran", scene, choice)]
     twice = Change(cells=2 * cells)
     cases.append(Case(f"{2 * cells} cells", *changed(scene, choice, twice)))
-    others = [Choice("elastic"), Choice("colocate")]
+    others = [Choice("elastic"), Choice("forecast"), Choice("colocate")]
     others += [Choice("async", training) for training in range(1, cells)]
     cases += [Case(str(other), scene, other) for other in others if other != choice]
     burst = plan.steps_per_burst
