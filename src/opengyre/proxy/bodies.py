@@ -9,7 +9,7 @@ import json
 import msgspec
 from starlette.requests import Request
 
-from opengyre.proxy.messages import Json, canonical_json
+from opengyre.proxy.messages import DEEPEST, Json, canonical_json, mended, too_deep
 from opengyre.proxy.refusals import Kind, Refusal, bad
 
 CONVERSATION_HEADERS = (
@@ -43,31 +43,33 @@ def decode(raw: bytes) -> dict[str, Json]:
         value = msgspec.json.decode(raw)
     except msgspec.MsgspecError:
         value = _decode_leniently(raw)
+    except RecursionError as error:
+        raise _nested() from error
     if not isinstance(value, dict):
         raise bad(f"wanted a JSON object as the body; found {type(value).__name__}")
+    if too_deep(value):
+        raise _nested()
     return value
 
 
 def _decode_leniently(raw: bytes) -> Json:
     try:
         value: Json = json.loads(raw.decode("utf-8", errors="replace"), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise _nested() from error
+    except ValueError as error:
         raise bad(f"wanted a JSON object as the body; {error}") from error
-    return _mended(value)
+    if too_deep(value):
+        raise _nested()
+    return mended(value)
+
+
+def _nested() -> Refusal:
+    return bad(f"wanted JSON of at most {DEEPEST} levels as the body; found it nested deeper")
 
 
 def _refuse(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
-
-
-def _mended(value: Json) -> Json:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_mended(item) for item in value]
-    if isinstance(value, dict):
-        return {str(_mended(key)): _mended(item) for key, item in value.items()}
-    return value
 
 
 def digest(

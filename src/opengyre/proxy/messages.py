@@ -8,12 +8,15 @@ count). Keys are for matching only: what is rendered is the message as it came.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 MessageRole = Literal["system", "user", "assistant", "tool"]
+DEEPEST = 100
+"""Levels of lists and objects in a value: more than any schema has, and far from where Python's stack
+ends. A policy that repeats itself writes thousands of brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,32 @@ def group_turns(messages: Sequence[Message]) -> list[Turn]:
 def _in_call_order(results: Turn, calls: Sequence[ToolCall]) -> Turn:
     order = {call.call_id: place for place, call in enumerate(calls)}
     return tuple(sorted(results, key=lambda result: order.get(result.call_id, len(order))))
+
+
+def too_deep(value: Json) -> bool:
+    """Whether it is nested deeper than DEEPEST."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        inner = [_inside(item) for item in level if isinstance(item, (dict, list))]
+        if not inner:
+            return False
+        level = [item for items in inner for item in items]
+    return True
+
+
+def _inside(value: "dict[str, Json] | list[Json]") -> Iterable[Json]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def mended(value: Json) -> Json:
+    """The value with halves of surrogate pairs, which are no text, as U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [mended(item) for item in value]
+    if isinstance(value, dict):
+        return {str(mended(key)): mended(item) for key, item in value.items()}
+    return value
 
 
 def canonical(value: Json) -> Json:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from opengyre.proxy.answers import Answer, Asked, Job
-from opengyre.proxy.messages import Json, Message, ToolCall
+from opengyre.proxy.messages import Json, Message, ToolCall, mended, too_deep
 from opengyre.proxy.refusals import Refusal, bad
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ def arguments_of(text: str) -> Json:
         value: Json = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, dict) else text
+    return mended(value) if isinstance(value, dict) and not too_deep(value) else text
 
 
 def arguments_text(arguments: Json) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from opengyre.proxy.families.base import ParsedCall
-from opengyre.proxy.messages import Json, Tool
+from opengyre.proxy.messages import Json, Tool, too_deep
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -95,7 +95,7 @@ def read_json(text: str, position: int) -> tuple[int, Json] | None:
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return end, value
+    return None if too_deep(value) else (end, value)
 
 
 def read_object(text: str, position: int) -> tuple[int, dict[str, Json]] | None:

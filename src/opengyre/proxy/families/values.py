@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opengyre.proxy.families.calls import READER, write_json
-from opengyre.proxy.messages import Json
+from opengyre.proxy.messages import Json, too_deep
 
 ANY = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
 """What a value without a schema may be."""
@@ -134,4 +134,4 @@ def _read_literal(text: str) -> tuple[Json] | None:
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return (value,)
+    return None if too_deep(value) else (value,)
