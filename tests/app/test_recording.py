@@ -295,6 +295,50 @@ async def test_a_reward_ends_an_execution_and_weighs_it_in_its_group(
     assert all(ledgers[name].balanced and ledgers[name].trained for name in ("a", "b"))
 
 
+async def test_what_cannot_be_booked_does_not_end_an_execution(
+    server: FakeSGLang, model: Path, tmp_path: Path
+) -> None:
+    out, long = tmp_path / "run", "9" * 400
+    async with recording(options_for(server, model), out) as opened:
+        messages = await two_turns(opened, "a")
+        for said in (
+            {"reward": int(long)},
+            {"reward": True},
+            {"reward": 1, "group": 7},
+            {"reward": 1, "passed": "false"},
+            {"reward": 1, "detail": ["x" * 5000]},
+        ):
+            status, told = await opened.post("a/end", said)
+            assert status == 400, said
+            assert len(told["error"]["message"]) < 200
+        await opened.say("a", [*messages, {"role": "user", "content": "And now?"}])
+        assert (await opened.post("a/end", {"reward": 1, "passed": False}))[0] == 200
+    with RunStore(out / "run.sqlite") as store:
+        (verdict,) = [record.verdict for record in store.executions()]
+    assert (verdict.reward, verdict.passed) == (1.0, False)
+
+
+async def test_a_reward_in_pieces_is_a_reward(
+    server: FakeSGLang, model: Path, tmp_path: Path
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"rew'
+        yield b'ard": 0.5}'
+
+    out = tmp_path / "run"
+    async with recording(options_for(server, model), out) as opened:
+        await two_turns(opened, "a")
+        async with (
+            aiohttp.ClientSession(headers={"x-api-key": KEY}) as client,
+            client.post(
+                f"http://127.0.0.1:{opened.serving.port}/run/a/end", data=pieces()
+            ) as response,
+        ):
+            assert response.status == 200
+    with RunStore(out / "run.sqlite") as store:
+        assert [record.verdict.reward for record in store.executions()] == [0.5]
+
+
 async def test_a_folder_keeps_to_its_model(server: FakeSGLang, model: Path, tmp_path: Path) -> None:
     out, options = tmp_path / "run", options_for(server, model)
     async with recording(options, out):
@@ -360,6 +404,7 @@ async def test_a_policy_of_ones_own_needs_no_server(tmp_path: Path) -> None:
         ({"policy": Path("p"), "executions": ["a", "a"]}, "different"),
         ({"policy": Path("p"), "executions": ["a/b"]}, "different"),
         ({"policy": Path("p"), "harness": "emacs"}, "emacs"),
+        ({"policy": Path("p"), "model": Path("m")}, "--policy beside --model"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(given: dict[str, Any], message: str) -> None:
@@ -374,6 +419,12 @@ def test_options_that_do_not_go_together_are_told(given: dict[str, Any], message
     }
     with pytest.raises(UserError, match=message):
         chosen(**(usual | given))
+
+
+def test_the_bundled_policy_has_a_name() -> None:
+    given: dict[str, Any] = {"any_name": True, "family": "auto", "harness": "auto"}
+    options = chosen(None, None, Path("quickstart"), [], **given)
+    assert options.model == BUNDLED_POLICY
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from opengyre.core.errors import UserError
+from opengyre.core.errors import TransferError, UserError
 from opengyre.transfer.folder import NAME_DIGITS, ShmDir
 
 
@@ -24,7 +24,7 @@ class RunPaths:
     def make(folder: Path) -> "RunPaths":
         """Creates both folders, and removes what a killed run left in the private one.
 
-        Raises UserError when they cannot be made, TransferError when a live run owns them.
+        Raises UserError when they cannot be made, or a live run owns them.
         """
         try:
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,14 @@ class RunPaths:
             ) from error
         whose = f"private:{os.getuid()}:{folder.resolve()}"
         digest = hashlib.sha256(whose.encode()).hexdigest()[:NAME_DIGITS]
-        private = ShmDir(Path(tempfile.gettempdir()) / f"opengyre-{digest}")
+        try:
+            private = ShmDir(Path(tempfile.gettempdir()) / f"opengyre-{digest}")
+        except TransferError as error:
+            raise UserError(
+                f"the run folder {folder} for one run alone",
+                f"its private folder taken ({error})",
+                "stop the run that uses it, or choose another folder",
+            ) from error
         paths = RunPaths(folder.resolve(), private)
         paths.socket.parent.mkdir(mode=0o700)
         return paths

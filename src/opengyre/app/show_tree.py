@@ -30,6 +30,8 @@ def show_tree(run: Path, execution: str, console: Console) -> None:
         without = [name for name in store.recorded() if name not in records]
         names = [*records, *without]
         if execution == "list":
+            if not names:
+                console.print("no call has been recorded yet")
             for name in names[-LISTED:]:
                 line = _headline(name, records.get(name))
                 console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -20,10 +20,7 @@ QUICKSTART_POLICY = "quickstart"
 
 def policy_folder(config: RunConfig) -> Path:
     """The transformers folder that the run starts from. Raises UserError."""
-    if str(config.policy.model) == QUICKSTART_POLICY:
-        folder = Path(str(files("opengyre.app.quickstart").joinpath("policy")))
-    else:
-        folder = config.policy.model
+    folder = named_policy(config.policy.model)
     if not folder.is_dir():
         raise UserError(
             "a folder at policy.model",
@@ -33,6 +30,13 @@ def policy_folder(config: RunConfig) -> Path:
     check_policy(folder, config.policy.context_tokens)
     open_family(folder, config.policy.family, config.policy.tool_style)
     return folder
+
+
+def named_policy(model: Path) -> Path:
+    """The folder that this names: itself, unless it is the bundled policy's name."""
+    if str(model) == QUICKSTART_POLICY:
+        return Path(str(files("opengyre.app.quickstart").joinpath("policy")))
+    return model
 
 
 def training_tasks(config: RunConfig, folder: Path) -> list[Task]:

@@ -7,14 +7,15 @@ one that was left open by a killed proxy goes on under the same key.
 import asyncio
 import hashlib
 import hmac
-import math
 import re
 import secrets
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,6 +26,7 @@ from opengyre.core.errors import UserError
 from opengyre.core.protocols import Clock
 from opengyre.core.reasons import Ending, VerdictKind
 from opengyre.core.records import ExecutionRecord, Verdict
+from opengyre.proxy.app import NOBODY
 from opengyre.proxy.bodies import decode, read_body
 from opengyre.proxy.executions import DoorReport, Executions
 from opengyre.proxy.messages import Json
@@ -37,6 +39,8 @@ END = "/end"
 """POST here ends an execution."""
 SHORTEST_KEY = 8
 END_BODY_BYTES = 1 << 20
+SHOWN = 80
+"""Characters of a value that a message repeats."""
 
 
 def recording_key(run: Path, given: str | None) -> str:
@@ -62,6 +66,28 @@ def key_of(key: str, execution_id: str, *, own: bool) -> str:
     return f"key-{digest.hexdigest()}"
 
 
+@dataclass(frozen=True)
+class Said:
+    """What the one who ends an execution says of it."""
+
+    reward: float | None
+    group: str
+    task: str
+    passed: bool | None
+    detail: str
+
+    @staticmethod
+    def of(body: dict[str, Json], execution_id: str) -> "Said":
+        """Raises Refusal."""
+        return Said(
+            reward=_reward(body),
+            group=_text(body, "group", execution_id),
+            task=_text(body, "task", RECORDED),
+            passed=_truth(body, "passed"),
+            detail=_text(body, "detail", ""),
+        )
+
+
 class Endings:
     """Ends executions and books their rewards."""
 
@@ -73,23 +99,21 @@ class Endings:
         self.ended = {name for name in store.recorded() if name not in executions}
         self.reports: list[DoorReport] = []
 
-    async def end(self, execution_id: str, said: dict[str, Json]) -> DoorReport:
-        """No more calls; with a reward there is a record and an advantage. Raises Refusal."""
-        reward = _reward(said)
+    async def end(self, execution_id: str, said: Said) -> DoorReport:
+        """No more calls; with a reward there is a record and an advantage."""
         report = await self._executions.close(execution_id)
         self.ended.add(execution_id)
         self.reports.append(report)
-        if reward is not None and report.calls:
-            await self._book(execution_id, reward, said)
+        if said.reward is not None and report.calls:
+            await self._book(execution_id, said)
         return report
 
-    async def _book(self, execution_id: str, reward: float, said: dict[str, Json]) -> None:
+    async def _book(self, execution_id: str, said: Said) -> None:
         calls = await asyncio.to_thread(self._store.calls, execution_id)
-        group_id = _text(said, "group", execution_id)
         record = ExecutionRecord(
             execution_id=execution_id,
-            group_id=group_id,
-            task_id=_text(said, "task", RECORDED),
+            group_id=said.group,
+            task_id=said.task,
             harness=self._harness,
             split="train",
             version_dispatched=min((s.version for c in calls for s in c.versions), default=0),
@@ -100,9 +124,9 @@ class Endings:
             verdict=Verdict(
                 kind=VerdictKind.SCORED,
                 ending=Ending.FINISHED,
-                reward=reward,
-                passed=bool(said["passed"]) if "passed" in said else None,
-                detail=_text(said, "detail", ""),
+                reward=said.reward,
+                passed=said.passed,
+                detail=said.detail,
             ),
         )
         await self._store.put_execution(record)
@@ -170,19 +194,21 @@ class FrontDoor:
             )
         if not NAME.fullmatch(execution_id):
             wanted = "wanted a name of at most 64 letters, digits, dots and dashes after /run/"
-            return Refusal(Kind.NOT_FOUND, f"{wanted}; found {execution_id!r}")
+            return Refusal(Kind.NOT_FOUND, f"{wanted}; found {shortened(execution_id)}")
         self._admit(execution_id)
         return None
 
     async def _end(self, execution_id: str, given: str, request: Request) -> Response:
         try:
             self._executions.find(execution_id, given)
-            said: dict[str, Json] = {}
-            if request.headers.get("content-length", "0") != "0":
-                said = decode(await read_body(request, END_BODY_BYTES))
+            body = await read_body(request, END_BODY_BYTES)
+            said = Said.of(decode(body) if body else {}, execution_id)
+            self._executions.find(execution_id, given)  # another end may have come meanwhile
             report = await self._endings.end(execution_id, said)
         except Refusal as refusal:
             return _refused(refusal)
+        except ClientDisconnect:
+            return Response(status_code=NOBODY)
         return JSONResponse({"calls": report.calls, "sampled_tokens": report.sampled_tokens})
 
 
@@ -198,21 +224,32 @@ def _key(headers: Headers) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
+def shortened(value: Json) -> str:
+    """A value in a message."""
+    text = ascii(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
 def _reward(said: dict[str, Json]) -> float | None:
     reward = said.get("reward")
     if reward is None:
         return None
-    if (
-        isinstance(reward, bool)
-        or not isinstance(reward, (int, float))
-        or not math.isfinite(reward)
-    ):
-        raise bad(f"wanted a finite number as reward; found {reward!r}")
+    if isinstance(reward, bool) or not isinstance(reward, (int, float)):
+        raise bad(f"wanted a finite number as reward; found {shortened(reward)}")
+    if not abs(reward) <= sys.float_info.max:
+        raise bad(f"wanted a finite number as reward; found {shortened(reward)}")
     return float(reward)
+
+
+def _truth(said: dict[str, Json], key: str) -> bool | None:
+    found = said.get(key)
+    if found is not None and not isinstance(found, bool):
+        raise bad(f"wanted true or false as {key}; found {shortened(found)}")
+    return found
 
 
 def _text(said: dict[str, Json], key: str, default: str) -> str:
     found = said.get(key, default)
     if not isinstance(found, str):
-        raise bad(f"wanted text as {key}; found {found!r}")
+        raise bad(f"wanted text as {key}; found {shortened(found)}")
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 from opengyre.app.claim import META
 from opengyre.app.recording.recognise import AUTO
+from opengyre.app.sources import named_policy
 from opengyre.config.load import parse_config
 from opengyre.core.errors import UserError
 from opengyre.proxy.families.chatml import ToolStyle
@@ -62,19 +63,21 @@ def chosen(
     **others: Any,
 ) -> RecordingOptions:
     """From what the command line says. Raises UserError for what does not go together."""
-    action = "give --upstream URL and --model FOLDER, or --policy FOLDER alone"
+    action = "give --upstream URL and --model FOLDER, or --policy FOLDER (or quickstart) alone"
     if upstream is None and policy is None:
         raise UserError("something to record", "neither --upstream nor --policy", action)
-    if upstream is not None and (policy is not None or model is None):
-        found = "--policy beside --upstream" if policy is not None else "--upstream without --model"
-        raise UserError("one model", found, action)
+    if policy is not None and (upstream is not None or model is not None):
+        beside = "--upstream" if upstream is not None else "--model"
+        raise UserError("one model", f"--policy beside {beside}", action)
+    if upstream is not None and model is None:
+        raise UserError("one model", "--upstream without --model", action)
     if any_name and executions:
         raise UserError("--open, or names", "both", "leave out --open or --execution")
     harness = others["harness"]
     if harness != AUTO and harness not in TABLES:
         known = ", ".join([AUTO, *sorted(TABLES)])
         raise UserError("an agent program that is known", repr(harness), f"choose one of {known}")
-    folder = policy if model is None else model
+    folder = named_policy(policy) if policy is not None else model
     assert folder is not None
     names = () if any_name else checked_names(executions or [FIRST])
     return RecordingOptions(model=folder, upstream=upstream, executions=names, **others)
