@@ -7,9 +7,10 @@ each run ends, whatever comes first.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any
 
 from opengyre.core.reasons import CellRole
@@ -173,6 +174,8 @@ def mishaps(world: World) -> list[Action]:
 class Explorer:
     """Goes everywhere, the newest place first."""
 
+    whims: Sequence[Action] = (lambda: None,)
+    """Settings of a policy's free choice; each is tried before each action."""
     graph: Graph = field(default_factory=Graph)
     todo: list[Place] = field(default_factory=list)
 
@@ -189,8 +192,9 @@ class Explorer:
     def step(self, world: World, menu: Callable[[World], list[Action]], left: Faults) -> list[int]:
         """Each action on the menu, on a copy of its own."""
         reached = []
-        for number in range(len(menu(world))):
+        for number, whim in product(range(len(menu(world))), self.whims):
             after: World = copy_of(world)  # type: ignore[assignment]
+            whim()
             menu(after)[number]()
             reached.append(self.arrive(Place(after, left)))
         return reached
@@ -210,10 +214,10 @@ class Explorer:
             graph.faults += len(self.step(world, mishaps, fewer))
 
 
-def explore(world: World, faults: Faults) -> Graph:
+def explore(world: World, faults: Faults, whims: Sequence[Action] = (lambda: None,)) -> Graph:
     """All interleavings. Raises AssertionError where a rule is broken."""
     world.log = Timeless()
-    explorer = Explorer()
+    explorer = Explorer(whims)
     explorer.arrive(Place(world, faults))
     while explorer.todo:
         explorer.go_on(explorer.todo.pop())

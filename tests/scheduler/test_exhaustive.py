@@ -4,15 +4,20 @@ The numbers of states are part of the claim: a change that makes the exploration
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 import pytest
 
 from opengyre.config.run import PolicyName
 from opengyre.core.reasons import CellRole
-from opengyre.scheduler.base import Decision, SchedulePlan
+from opengyre.scheduler.base import CORE, Decision, SchedulePlan
+from opengyre.scheduler.cells import Cell
 from opengyre.scheduler.elastic import Elastic
+from opengyre.scheduler.forecast import EarlyReturn
 from opengyre.scheduler.state import State
 from tests.scheduler.explore import Faults, explore
+from tests.scheduler.strategies import POLICIES
 from tests.scheduler.world import World
 
 
@@ -36,7 +41,7 @@ SCOPES = {
             total_steps=3,
         ),
         Faults(),
-        {"elastic": 920, "colocate": 1411, "async": 198},
+        {"elastic": 920, "forecast": 956, "colocate": 1411, "async": 198},
     ),
     "bursts of two steps and a mishap": Scope(
         SchedulePlan(
@@ -48,7 +53,7 @@ SCOPES = {
             total_steps=3,
         ),
         Faults(mishaps=1),
-        {"elastic": 743, "colocate": 1284, "async": 692},
+        {"elastic": 743, "forecast": 794, "colocate": 1284, "async": 692},
     ),
     "three cells, two groups a step, a loss": Scope(
         SchedulePlan(
@@ -60,7 +65,7 @@ SCOPES = {
             total_steps=3,
         ),
         Faults(losses=1),
-        {"elastic": 3276, "colocate": 3952, "async": 2436},
+        {"elastic": 3276, "forecast": 3473, "colocate": 3952, "async": 2436},
     ),
     "a loss beside a standalone pool": Scope(
         SchedulePlan(
@@ -73,7 +78,7 @@ SCOPES = {
             total_steps=3,
         ),
         Faults(losses=1),
-        {"elastic": 2086, "colocate": 2188, "async": 1372},
+        {"elastic": 2086, "forecast": 2255, "colocate": 2188, "async": 1372},
     ),
     "three cells, two losses and a mishap": Scope(
         SchedulePlan(
@@ -85,15 +90,32 @@ SCOPES = {
             total_steps=2,
         ),
         Faults(losses=2, mishaps=1),
-        {"elastic": 3402, "colocate": 5391, "async": 1368},
+        {"elastic": 3402, "forecast": 3492, "colocate": 5391, "async": 1368},
     ),
 }
 
 
+class AnyForecast(EarlyReturn):
+    """Forecast with whatever estimate: the world chooses each answer."""
+
+    willing: ClassVar[bool] = True
+
+    def wants(self, _state: State, cell: Cell) -> bool:
+        return cell.index == CORE or AnyForecast.willing
+
+
+def _be(willing: bool) -> None:
+    AnyForecast.willing = willing
+
+
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
-@pytest.mark.parametrize("policy", ["elastic", "colocate", "async"])
-def test_every_state_keeps_the_rules_and_can_finish(scope: Scope, policy: PolicyName) -> None:
-    graph = explore(World(scope.plan, policy), scope.faults)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_state_keeps_the_rules_and_every_run_ends(scope: Scope, policy: PolicyName) -> None:
+    if policy == "forecast":
+        world = World(scope.plan, policy, by=AnyForecast())
+        graph = explore(world, scope.faults, [partial(_be, True), partial(_be, False)])
+    else:
+        graph = explore(World(scope.plan, policy), scope.faults)
     assert graph.every_run_ends()
     assert graph.finished
     found = len(graph.numbers)

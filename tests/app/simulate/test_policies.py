@@ -124,4 +124,4 @@ def test_the_command_writes_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())
     assert [row["contender"] for row in rows] == [name]
-    assert rows[0]["kept"] is (rows[0]["mean_gain"] >= policies.WORTH)
+    assert rows[0]["reaches_bar"] is (rows[0]["mean_gain"] >= policies.WORTH)
