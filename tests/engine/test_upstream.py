@@ -228,6 +228,35 @@ async def test_a_token_without_a_row_is_never_sent(make: Make) -> None:
 
 
 @every_server
+@pytest.mark.parametrize("token", [-1, 650, 2**40])
+async def test_a_token_that_no_model_has_is_never_taken(make: Make, token: int) -> None:
+    server = make()
+    server.script = lambda tokens: token if len(tokens) == len(PROMPT) + 9 else 5
+    async with reached(server) as upstream:
+        with pytest.raises(ServerRefusedError, match="below 650"):
+            await chunks_of(upstream, a_request())
+    assert len(server.requests) == 1
+
+
+async def test_an_impossible_log_probability_is_never_taken() -> None:
+    async with reached(FakeSGLang()) as upstream:
+        chunk = TokenChunk(request_id="r", token_ids=[1], logprobs=[0.5], version=0, finish=None)
+        for logprob in (0.5, float("inf"), float("nan")):
+            with pytest.raises(ServerRefusedError, match="log-probabilities"):
+                upstream._check_answer(replace(chunk, logprobs=[logprob]), 9)
+        with pytest.raises(ServerRefusedError, match="at most 0 tokens"):
+            upstream._check_answer(replace(chunk, logprobs=[-0.5]), 0)
+
+
+async def test_an_answer_nested_without_end_is_refused() -> None:
+    wire = Wire("http://127.0.0.1:9", Deadlines())
+    for raw in (b"[" * 100_000, b'{"a":' * 100_000):
+        with pytest.raises(ServerRefusedError, match="understands"):
+            wire.decode(raw, dict)
+    await wire.close()
+
+
+@every_server
 async def test_a_cut_distribution_is_refused(make: Make) -> None:
     async with reached(make()) as upstream:
         with pytest.raises(ServerRefusedError, match="top_p"):

@@ -22,6 +22,9 @@ from opengyre.engine.upstream.base import (
     UpstreamCounts,
 )
 
+ROUNDING = 1e-3
+"""Above 0, where servers compute a log-probability in half precision."""
+
 
 @dataclass(frozen=True)
 class Patience:
@@ -88,6 +91,17 @@ class Upstream:
                 "tokenizer that the model was made with"
             )
 
+    def _check_answer(self, chunk: TokenChunk, room: int) -> None:
+        """What no model can have sampled would be recorded for ever."""
+        odd = [token for token in chunk.token_ids if not 0 <= token < self._rows]
+        unlikely = [logprob for logprob in chunk.logprobs if not logprob <= ROUNDING]
+        if odd or unlikely or len(chunk.token_ids) > room:
+            found = f"{odd[:3]} and {unlikely[:3]} in a piece of {len(chunk.token_ids)}"
+            raise ServerRefusedError(
+                f"wanted at most {room} tokens below {self._rows} with log-probabilities of at most "
+                f"0; found {found}; see what is in front of the server"
+            )
+
     async def _persist(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         got: list[int] = []
         outage = Outage(self._patience, self._clock)
@@ -116,6 +130,7 @@ class Upstream:
         attempt = self._ids.new(request.request_id)
         async with aclosing(self._api.stream(request, attempt, self.counts)) as chunks:
             async for chunk in chunks:
+                self._check_answer(chunk, request.sampling.max_new_tokens - request.first_index)
                 got += chunk.token_ids
                 yield msgspec.structs.replace(chunk, moves_recomputed=int(continued))
                 continued = False

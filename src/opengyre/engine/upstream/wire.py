@@ -87,7 +87,7 @@ class Wire:
         """Raises ServerRefusedError when the server speaks otherwise than measured."""
         try:
             return msgspec.json.decode(raw, type=kind)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             said = raw[:WORDS].decode(errors="replace")
             raise ServerRefusedError(
                 f"wanted an answer that this version understands from {self.url}; found {error} "
@@ -142,7 +142,7 @@ def message_in(said: str) -> str:
     """The message of an error body, in any of the shapes that servers use."""
     try:
         value = msgspec.json.decode(said)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return said
     while isinstance(value, dict):
         value = next(
