@@ -101,7 +101,7 @@ def pages() -> ModuleType:
 
 def run_from(run: Path, options: SimulateOptions) -> None:
     """Fit a recorded run, play it again, answer what if."""
-    studied = study(run, options.change, options.against)
+    studied = study(run, options.change, options.against, seed=options.seed)
     show(studied, Console())
     if options.json is not None:
         write_json(studied.as_json(), options.json)
@@ -114,7 +114,7 @@ def run_changed(name: str, options: SimulateOptions) -> None:
     scene = scene_of(name, middle(load_ensemble(options.ensemble)))
     asked = changed(scene, ELASTIC, options.change)
     cases = [Case("the preset, elastic", scene, ELASTIC), Case(in_words(options.change), *asked)]
-    answers = answer(cases, seeds=1)
+    answers = answer(cases, 1, options.seed)
     Console().print(what_if_table(answers))
     if options.json is not None:
         write_json([answer_json(one) for one in answers], options.json)

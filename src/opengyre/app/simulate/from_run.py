@@ -92,7 +92,14 @@ def answer_json(one: Answer) -> dict[str, object]:
     }
 
 
-def study(run: Path, change: Change, against: Sequence[Path] = (), seeds: int = SEEDS) -> Studied:
+def study(
+    run: Path,
+    change: Change,
+    against: Sequence[Path] = (),
+    *,
+    seeds: int = SEEDS,
+    seed: int = 0,
+) -> Studied:
     """Fit a run and ask. Without a change: what is usually asked. Raises UserError."""
     fitted = fit(measured(run))
     predicted = [predict(fitted, other) for other in against]
@@ -104,7 +111,8 @@ def study(run: Path, change: Change, against: Sequence[Path] = (), seeds: int = 
         cases = [Case("as it ran", scene, choice), Case(in_words(change), *asked)]
     else:
         cases = usual_cases(scene, choice)
-    return Studied(fitted, outcome, compare(fitted, outcome), answer(cases, seeds), predicted)
+    answers = answer(cases, seeds, seed)
+    return Studied(fitted, outcome, compare(fitted, outcome), answers, predicted)
 
 
 def predict(fitted: Fit, other: Path) -> Predicted:
