@@ -43,7 +43,7 @@ machines = st.builds(
     moves_kv=st.booleans(),
     kv_move_tokens_s=st.sampled_from([100.0, math.inf]),
 )
-policies = st.sampled_from(["elastic", "colocate", "async"])
+policies = st.sampled_from(["elastic", "forecast", "colocate", "async"])
 worlds = st.builds(
     Setting,
     plan=st.builds(
@@ -131,7 +131,7 @@ def test_elastic_cells_take_turns_and_come_back() -> None:
 
 
 def test_names_of_policies_are_those_of_the_configuration() -> None:
-    names: list[PolicyName] = ["elastic", "colocate", "async"]
+    names: list[PolicyName] = ["elastic", "forecast", "colocate", "async"]
     for name in names:
         outcome = simulate(Setting(plan=plan(), policy=name, workload=load(), machine=machine()))
         assert outcome.seconds == pytest.approx(10.0)
