@@ -73,7 +73,7 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
             table_of = run_tuned if options.tuned else run_table
             table_of(options)
         case "calibrate":
-            run_calibrate(options.seed, options.candidates, options.out)
+            run_calibrate(options)
         case "policies":
             compare_policies(options)
         case name if options.change:
@@ -212,8 +212,10 @@ def _off(span: Span, found: float) -> float:
     return abs(found - (span.low + span.high) / 2)
 
 
-def run_calibrate(seed: int, candidates: int, out: Path) -> None:
-    """Search for sets that fit; write them."""
+def run_calibrate(options: SimulateOptions) -> None:
+    """Search for sets that fit, near those of --ensemble if there are any; write them."""
+    seed, candidates, out = options.seed, options.candidates, options.out
+    known = load_ensemble(options.ensemble).accepted if options.ensemble is not None else ()
     console = Console()
     found = 0
 
@@ -224,6 +226,6 @@ def run_calibrate(seed: int, candidates: int, out: Path) -> None:
             ups = ", ".join(f"{name} {value:.3f}" for name, value in fitted.speedups.items())
             console.print(f"candidate {number}: {ups} ({found} accepted)", highlight=False)
 
-    ensemble = calibrate(seed, range(candidates), watch)
+    ensemble = calibrate(seed, range(candidates), watch, known)
     write_json(msgspec.to_builtins(ensemble), out)
     console.print(f"{found} of {candidates} candidates fit; written to {out}", highlight=False)

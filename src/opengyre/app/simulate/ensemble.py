@@ -32,12 +32,20 @@ LEAST_SPREAD = 0.02
 """Between the members of a group: below it they are alike."""
 USUAL_SPREAD = 0.2
 """Between members, to begin with."""
-HOPELESS = 0.25
+HOPELESS = 0.2
 """A miss from which a walk seldom comes back."""
-WALK = 8
-"""Steps of a walk; those that fit need two to six."""
-NUDGE = 0.2
-"""Of a parameter's range: the deviation of one step of a walk."""
+SHORT_BIAS = 0.04
+"""By which a short run overstates both speed-ups: its first burst has nothing to overlap with."""
+CLOSE = 0.02
+"""A miss that is no more than the noise of a short run: worth a whole one."""
+WALK = 10
+"""Steps of a walk; those that fit need two to ten."""
+NUDGE = 1.2
+"""Deviation of a step of a walk over the miss, both as shares: of a parameter's range, of 1."""
+NEIGHBOURHOOD = 0.15
+"""Of a parameter's range: how far neighbours lie apart; about one in four then fits."""
+OTHER_CHOICE = 0.2
+"""How often a neighbour takes another number of cells or another burst length."""
 ACCEPTED_FILE = "accepted.json"
 
 
@@ -86,16 +94,35 @@ def slowest_h(outcome: Outcome) -> float:
 
 
 def calibrate(
-    seed: int, candidates: range, watch: Callable[[int, Fitted | None], None]
+    seed: int,
+    candidates: range,
+    watch: Callable[[int, Fitted | None], None],
+    known: tuple[Fitted, ...] = (),
 ) -> Ensemble:
-    """Try candidates; keep those that fit. watch is told of each."""
-    accepted: list[Fitted] = []
+    """Try candidates; keep those that fit, and the known ones. watch is told of each.
+
+    Until one is known a candidate is drawn blindly; then it is a neighbour of one that fits.
+    """
+    accepted = list(known)
     for number in candidates:
-        fitted = try_candidate(seed, number)
+        near = tuple(accepted)
+        fitted = try_neighbour(seed, number, near) if near else try_candidate(seed, number)
         if fitted is not None:
             accepted.append(fitted)
         watch(number, fitted)
     return Ensemble(seed=seed, candidates=len(candidates), accepted=tuple(accepted))
+
+
+def try_neighbour(seed: int, number: int, accepted: tuple[Fitted, ...]) -> Fitted | None:
+    """One of the accepted sets, moved at random within the ranges; accepted itself only if it fits."""
+    preset = load_preset(CALIBRATED)
+    draw = random.Random(f"{seed}/{number}/near")
+    start = draw.choice(accepted).parameters
+    values = _nudged(start, preset, draw, NEIGHBOURHOOD)
+    for name, among in preset.assumed.choices.items():
+        if draw.random() < OTHER_CHOICE:
+            values[name] = draw.choice(among)
+    return _fit(_with_durations(values, preset, number), preset, number)
 
 
 def try_candidate(seed: int, number: int) -> Fitted | None:
@@ -110,21 +137,21 @@ def try_candidate(seed: int, number: int) -> Fitted | None:
     if missed > HOPELESS:
         return None
     for _ in range(WALK):
-        if not missed:
+        if missed <= CLOSE:
             break
-        other = _nudged(values, preset, draw)
+        other = _nudged(values, preset, draw, NUDGE * missed)
         missed_by_other = _missed(other, preset, number)
         if missed_by_other < missed:
             values, missed = other, missed_by_other
-    return None if missed else _fit(_with_durations(values, preset, number), preset, number)
+    return None if missed > CLOSE else _fit(_with_durations(values, preset, number), preset, number)
 
 
-def _nudged(values: Values, preset: Preset, draw: random.Random) -> Values:
+def _nudged(values: Values, preset: Preset, draw: random.Random, by: float) -> Values:
     """About half of the parameters moved a little, within their ranges."""
     nudged = dict(values)
     for name, (low, high) in preset.assumed.ranges.items():
         if draw.random() < 0.5:
-            moved = nudged[name] + draw.gauss(0.0, NUDGE) * (high - low)
+            moved = nudged[name] + draw.gauss(0.0, by) * (high - low)
             nudged[name] = min(high, max(low, moved))
     return nudged
 
@@ -144,7 +171,7 @@ def _with_durations(values: Values, preset: Preset, seed: int) -> Values:
 
 
 def _missed(values: Values, preset: Preset, seed: int) -> float:
-    """By how much a short run's speed-ups lie outside the inner half of the published spans."""
+    """By how much a short run's speed-ups lie outside the inner two thirds of the published spans."""
     scene, spans = build(values), preset.published
     elastic = run(scene, ELASTIC, seed, SHAPE_STEPS).hours
     missed = _outside(spans["colocate"], run(scene, COLOCATE, seed, SHAPE_STEPS).hours / elastic)
@@ -155,11 +182,14 @@ def _missed(values: Values, preset: Preset, seed: int) -> float:
 
 
 def _outside(span: Span, speedup: float) -> float:
-    middle, reach = (span.low + span.high) / 2, (span.high - span.low) / 4
+    middle, reach = (span.low + span.high) / 2 + SHORT_BIAS, (span.high - span.low) / 3
     return max(0.0, abs(speedup - middle) - reach)
 
 
 def _fit(values: Values, preset: Preset, number: int) -> Fitted | None:
+    quick = run(build(values), COLOCATE, number).hours / run(build(values), ELASTIC, number).hours
+    if not preset.published["colocate"].low <= quick <= preset.published["colocate"].high:
+        return None
     fitted = measured(values, number)
     known = preset.known_numbers
     durations = (
