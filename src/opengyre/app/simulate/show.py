@@ -28,10 +28,10 @@ def _short(value: float | str) -> str:
 
 def paper_table(rows: list[Row]) -> Table:
     """Published against simulated speed-ups of elastic."""
-    table = Table(title="Speed-up of elastic", box=None, padding=(0, 2, 0, 0))
+    table = Table(title="Speed-up of elastic", box=None, padding=(0, 1, 0, 0))
     table.add_column("workload", no_wrap=True)
     table.add_column("over", no_wrap=True)
-    for heading in ("published", "simulated", "spread", "residual"):
+    for heading in ("published", "simulated", "residual"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in rows:
@@ -43,8 +43,7 @@ def paper_table(rows: list[Row]) -> Table:
             row.workload,
             row.baseline,
             published,
-            f"{row.mean:.3f}",
-            f"±{row.spread:.3f}",
+            f"{row.mean:.3f}±{row.spread:.3f}",
             f"{row.residual:+.3f}",
             f"{kind}, {verdict}",
         )
