@@ -64,7 +64,7 @@ def test_the_table_has_all_rows_and_only_the_calibrated_preset_is_called_fitted(
 
 
 def test_no_tuned_plan_is_staler_than_the_one_it_is_compared_with() -> None:
-    found = tuned_hours("deepswe", bundled_ensemble().accepted[0], seed=0, steps=8)
+    found = tuned_hours("deepswe", bundled_ensemble().accepted[0], seed=0, steps=8, budgets=(0,))
     own = found.own.staleness
     assert own is not None
     for result in found.best.values():

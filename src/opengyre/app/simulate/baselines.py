@@ -30,9 +30,9 @@ class Choice:
     streaming: bool = True
 
     def __str__(self) -> str:
-        mode = "" if self.streaming else ", without streaming"
+        mode = "" if self.streaming else ", no streaming"
         if self.policy == "async":
-            return f"async {self.training_cells} cells in training{mode}"
+            return f"async, {self.training_cells} train{mode}"
         return f"{self.policy}{mode}"
 
 

@@ -55,12 +55,18 @@ def tuned_table(sets: tuple[Fitted, ...], seed: int) -> tuple[Table, list[dict[s
     return table, figures
 
 
-def tuned_hours(name: str, fitted: Fitted, seed: int, steps: int = TUNING_STEPS) -> Tuned:
+def tuned_hours(
+    name: str,
+    fitted: Fitted,
+    seed: int,
+    steps: int = TUNING_STEPS,
+    budgets: tuple[int, ...] = BUDGETS,
+) -> Tuned:
     """Sweep burst length and staleness budget for every policy, and every split for async."""
     scene, fresh = scene_of(name, fitted), FRESH + 1000 * seed + fitted.candidate
     own = run(scene, ELASTIC, fresh, steps).outcome
     best: dict[str, Result] = {}
-    for mu, phi in product(BURSTS, BUDGETS):
+    for mu, phi in product(BURSTS, budgets):
         if (mu - 1) / 2 > _mean(own) * (1 + SLACK):
             continue  # a burst alone makes data that old
         other = scene.with_plan(steps_per_burst=mu, staleness_steps=phi)
