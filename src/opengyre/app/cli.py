@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from opengyre.app.bench.cli import bench_app
+from opengyre.app.simulate.cli import plan, simulate
 from opengyre.core.errors import OpenGyreError
 
 app = typer.Typer(
@@ -19,7 +21,6 @@ app = typer.Typer(
     help="Train coding agents by online reinforcement learning through real agent programs.",
 )
 tasks_app = typer.Typer(no_args_is_help=True, help="Look at task folders and check them.")
-bench_app = typer.Typer(no_args_is_help=True, help="Measure, always as ratios in one run.")
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(bench_app, name="bench")
 
@@ -28,20 +29,6 @@ DISK_REFUSES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 
 Config = Annotated[Path, typer.Argument(help="A TOML file; see docs/configuration.md.")]
 Run = Annotated[Path, typer.Argument(help="A run folder, such as runs/quickstart.")]
-CellsOption = Annotated[int | None, typer.Option(help="What if there were so many cells?")]
-PolicyOption = Annotated[
-    str | None, typer.Option(help="What if elastic, forecast, colocate or async scheduled?")
-]
-TrainingCellsOption = Annotated[
-    int | None, typer.Option(help="With --policy async: cells that always train.")
-]
-BurstOption = Annotated[int | None, typer.Option(help="What if a burst had so many steps (mu)?")]
-StalenessOption = Annotated[
-    int | None, typer.Option(help="What if the staleness budget were so many steps (phi)?")
-]
-HtmlFile = Annotated[
-    Path | None, typer.Option("--html", help="Also draw it, as one page that needs no network.")
-]
 
 
 def main() -> None:
@@ -122,135 +109,6 @@ def report(run: Run) -> None:
     from opengyre.app.report.page import write_report
 
     print(write_report(run))
-
-
-@app.command()
-def simulate(  # noqa: PLR0913 — a command's options
-    what: Annotated[
-        str | None,
-        typer.Argument(help="A preset's name; paper; policies; or calibrate.", show_default=False),
-    ] = None,
-    *,
-    list_: Annotated[bool, typer.Option("--list", help="Show the presets.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
-    json: Annotated[Path | None, typer.Option("--json", help="Also write the rows here.")] = None,
-    sets: Annotated[int, typer.Option(min=1, help="Accepted parameter sets that paper uses.")] = 6,
-    tuned: Annotated[
-        bool, typer.Option(help="With paper: tune every policy at equal staleness; takes long.")
-    ] = False,
-    ensemble: Annotated[
-        Path | None, typer.Option(help="Sets that calibrate wrote, instead of the bundled ones.")
-    ] = None,
-    candidates: Annotated[
-        int, typer.Option(min=1, help="With calibrate: parameter sets to try.")
-    ] = 200,
-    out: Annotated[Path, typer.Option(help="With calibrate: where the sets go.")] = Path(
-        "ensemble.json"
-    ),
-    from_: Annotated[
-        Path | None,
-        typer.Option("--from", help="A run folder: fit it, play it again, answer what if."),
-    ] = None,
-    against: Annotated[
-        list[Path] | None,
-        typer.Option(help="With --from: another run, whose step time is predicted; repeat it."),
-    ] = None,
-    cells: CellsOption = None,
-    policy: PolicyOption = None,
-    training_cells: TrainingCellsOption = None,
-    burst: BurstOption = None,
-    staleness: StalenessOption = None,
-    html: HtmlFile = None,
-) -> None:
-    """Simulate a cluster with the scheduler that drives the live one (docs/simulation.md).
-
-    PRESET runs one published workload under each policy; paper compares all of them with the
-    published speed-ups, in two minutes; policies compares elastic with what might beat it; calibrate
-    looks for parameter sets anew, in many.
-
-    --from RUN fits a recorded run, plays it again, and prints simulated beside measured. With --cells,
-    --policy, --burst or --staleness, it and PRESET answer what would be if that were different.
-    """
-    from opengyre.app.simulate.commands import SimulateOptions, run_simulate
-    from opengyre.app.simulate.whatif import change_of
-
-    options = SimulateOptions(
-        seed=seed,
-        json=json,
-        sets=sets,
-        tuned=tuned,
-        ensemble=ensemble,
-        candidates=candidates,
-        out=out,
-        from_run=from_,
-        against=tuple(against or ()),
-        change=change_of(cells, policy, training_cells, burst, staleness),
-        html=html,
-    )
-    run_simulate("--list" if list_ else what, options)
-
-
-@app.command()
-def plan(  # noqa: PLR0913 — a command's options
-    *,
-    from_: Annotated[
-        Path | None, typer.Option("--from", help="A run folder whose agents and cells it is for.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="A published workload; see opengyre simulate --list.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="NAME=VALUE over a preset's parameter; may be repeated."),
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimiser steps to be done.")] = None,
-    hours: Annotated[
-        float | None, typer.Option(min=0.0, help="Time for them; with --steps.")
-    ] = None,
-    steps_per_hour: Annotated[
-        float | None, typer.Option(min=0.0, help="The target, instead of --steps and --hours.")
-    ] = None,
-    staleness_limit: Annotated[
-        int | None, typer.Option(min=0, help="95th percentile of a group's age in steps.")
-    ] = None,
-    cells: Annotated[int | None, typer.Option(min=1, help="Plan for so many, no others.")] = None,
-    most_cells: Annotated[
-        int | None, typer.Option(min=1, help="Cells that can be had.", show_default="4 × its own")
-    ] = None,
-    sets: Annotated[int, typer.Option(min=1, help="With --preset: parameter sets.")] = 4,
-    seeds: Annotated[int, typer.Option(min=2, help="Draws that the finalists are run on.")] = 5,
-    ensemble: Annotated[
-        Path | None, typer.Option(help="With --preset: sets that simulate calibrate wrote.")
-    ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Also write all figures here.")
-    ] = None,
-    html: HtmlFile = None,
-) -> None:
-    """Recommend cells, policy, split, mu and phi, and say when elasticity does not pay.
-
-    For a run's own agents and cells (--from) or a published workload (--preset). With a target, the
-    fewest cells that reach it; without one, the fastest plan on the cells it has.
-    """
-    from opengyre.app.simulate.plan_command import PlanOptions, run_plan
-
-    options = PlanOptions(
-        from_run=from_,
-        preset=preset,
-        parameters=tuple(set_ or ()),
-        steps=steps,
-        hours=hours,
-        steps_per_hour=steps_per_hour,
-        staleness_limit=staleness_limit,
-        cells=cells,
-        most_cells=most_cells,
-        sets=sets,
-        seeds=seeds,
-        ensemble=ensemble,
-        json=json,
-        html=html,
-    )
-    run_plan(options)
 
 
 @app.command()
@@ -435,135 +293,8 @@ def tasks_write(
     write_task_folders(family, into, split, count, seed)
 
 
+app.command()(simulate)
+app.command()(plan)
+
 if __name__ == "__main__":
     main()
-
-
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write all figures here.")]
-
-
-@bench_app.command(name="policies")
-def bench_policies(  # noqa: PLR0913 — a command's options
-    *,
-    steps: Annotated[int, typer.Option(min=2, help="Optimiser steps of each run.")] = 12,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each policy, in turns.")] = 1,
-    cells: Annotated[
-        int, typer.Option(min=2, help="Cells; more than CPUs make cells borrow from one another.")
-    ] = 2,
-    seed: Annotated[int, typer.Option(help="Of tasks, waits, weights and sampling.")] = 0,
-    wait: Annotated[
-        float, typer.Option(min=0.1, help="Mean seconds of tool time of an execution.")
-    ] = 5.0,
-    burst: Annotated[int, typer.Option(min=1, help="mu, optimiser steps of a burst.")] = 3,
-    staleness: Annotated[int, typer.Option(min=0, help="phi, staleness budget in steps.")] = 1,
-    keep: Annotated[
-        Path | None, typer.Option(help="A new folder for the runs, for opengyre report.")
-    ] = None,
-    json: JsonFile = None,
-) -> None:
-    """Compare elastic, colocate and async (every split) on the same work and the same seeds.
-
-    Real cells, proxy, sandboxes and steps; a random policy; tools that wait. About five minutes
-    with the defaults on two idle cores. Two cells, a core each, are what two cores measure honestly.
-    """
-    from opengyre.app.bench.commands import run_policies
-    from opengyre.app.bench.workload import Workload
-
-    work = Workload(
-        steps=steps,
-        cells=cells,
-        seed=seed,
-        wait_s=wait,
-        steps_per_burst=burst,
-        staleness_steps=staleness,
-    )
-    run_policies(work, repeats, keep, json)
-
-
-@bench_app.command(name="tree")
-def bench_tree(
-    run: Annotated[Path, typer.Argument(help="A run folder.")] = Path("runs/quickstart"),
-    *,
-    groups: Annotated[int, typer.Option(min=1, help="The newest so many groups.")] = 12,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed passes in each mode, in turns.")] = 3,
-    json: JsonFile = None,
-) -> None:
-    """Compare tree-packed with path-expanded training on the trees that a run recorded."""
-    from opengyre.app.bench.commands import run_tree
-
-    run_tree(run, groups, repeats, json)
-
-
-@bench_app.command(name="jmax")
-def bench_jmax(  # noqa: PLR0913 — a command's options
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Run folders, or folders of such.", show_default="runs/quickstart"),
-    ] = None,
-    *,
-    executions: Annotated[int, typer.Option(min=1, help="The newest so many of each run.")] = 32,
-    draws: Annotated[int, typer.Option(min=1, help="Selections, averaged.")] = 1,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed passes of each, in turns.")] = 3,
-    seed: Annotated[int, typer.Option(help="Of the selections.")] = 0,
-    token_budget: Annotated[
-        int | None, typer.Option(min=64, help="Packed tokens of a micro-step, not the run's own.")
-    ] = None,
-    json: JsonFile = None,
-) -> None:
-    """Compare J_max 1, 5 and unlimited: tokens trained, time, gradient norm and direction.
-
-    Takes any recorded run, of `opengyre train` or `opengyre proxy`. A recording whose model is not
-    here is trained with a small random model of its vocabulary.
-    """
-    from opengyre.app.bench.commands import run_jmax
-    from opengyre.app.bench.jmax import JmaxSettings
-
-    settings = JmaxSettings(executions, draws, repeats, seed, token_budget)
-    run_jmax(runs or [Path("runs/quickstart")], settings, json)
-
-
-@bench_app.command(name="proxy")
-def bench_proxy(  # noqa: PLR0913 — a command's options
-    *,
-    history: Annotated[
-        list[int] | None,
-        typer.Option(min=1000, help="Tokens; repeat it.", show_default="1k 10k 100k 1M"),
-    ] = None,
-    calls: Annotated[int, typer.Option(min=1, help="Measured calls at each length.")] = 10,
-    executions: Annotated[
-        int | None, typer.Option(min=1, help="So many at once on one core instead; e.g. 1000.")
-    ] = None,
-    tokens: Annotated[
-        int, typer.Option(min=100, help="With --executions: tokens that each begins with.")
-    ] = 8000,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(help="A model's tokenizer.json; else one is made from source code."),
-    ] = None,
-    peer: Annotated[
-        str | None,
-        typer.Option(help="A command that starts another proxy at {port} before {upstream}."),
-    ] = None,
-    peer_path: Annotated[
-        str, typer.Option(help="Where the peer takes OpenAI chat completions.")
-    ] = "/v1/chat/completions",
-    json: JsonFile = None,
-) -> None:
-    """Measure the proxy's CPU per call as a conversation grows, or many executions at once.
-
-    The real path from the socket to the store, with an instant engine; against rendering and encoding
-    everything again, and with --peer against another proxy on the same calls. Two minutes.
-    """
-    from opengyre.app.bench.proxy_commands import ProxyOptions, run_proxy
-
-    options = ProxyOptions(
-        lengths=history or [1_000, 10_000, 100_000, 1_000_000],
-        calls=calls,
-        executions=executions,
-        tokens=tokens,
-        tokenizer=tokenizer,
-        peer=peer,
-        peer_path=peer_path,
-        json=json,
-    )
-    run_proxy(options)

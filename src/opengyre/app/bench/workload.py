@@ -60,7 +60,7 @@ class Workload:
     log_chars: int = 30
     """What a tool prints. Longer logs shift model time from rollout to training: with these two, half
     of it is training, where a 1:1 split is at its best."""
-    wait_s: float = 6.0
+    wait_s: float = 5.0
     """Tool time of an execution, on average."""
     spread: float = 0.42
     """Standard deviation of the logarithm of an execution's tool time within its group: with it the
