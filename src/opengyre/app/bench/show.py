@@ -22,7 +22,7 @@ from opengyre.core.reasons import CellRole
 def policies_table(runs: Sequence[PolicyRun], result: PolicyResult) -> Table:
     """One line a run, the fastest policy's first."""
     table = Table(
-        title="The same optimiser steps under each policy", box=None, padding=(0, 2, 0, 0)
+        title="The same optimiser steps under each policy", box=None, padding=(0, 1, 0, 0)
     )
     table.add_column("policy", no_wrap=True)
     for heading in (
