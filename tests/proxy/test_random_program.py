@@ -212,7 +212,7 @@ def marks_of(turns: list[Turn]) -> list[str]:
 
 async def talk(world: World, program: Program, draw: random.Random) -> dict[str, list[Turn]]:
     """What each call was asked, by its id."""
-    asked = {}
+    asked: dict[str, list[Turn]] = {}
     async with aiohttp.ClientSession(headers={"x-api-key": KEY}) as client:
         for _ in range(STEPS):
             turns, dialect = program.next(), draw.choice(DIALECTS)
