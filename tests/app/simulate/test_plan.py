@@ -113,7 +113,7 @@ def test_the_usual_questions_change_one_thing_each() -> None:
         "4 cells",
         "forecast",
         "colocate",
-        "async 1 cells in training",
+        "async, 1 train",
         "bursts of 1 instead of 2",
         "bursts of 4 instead of 2",
     ]
