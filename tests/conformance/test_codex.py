@@ -13,7 +13,7 @@ from tests.conformance.conftest import Start
 from tests.conformance.faults import Answer, Cut
 from tests.conformance.programs import program
 from tests.conformance.scenario import Lines, Seen, call, calls
-from tests.conformance.world import World
+from tests.conformance.world import World, clean
 
 pytestmark = [pytest.mark.harnesses, pytest.mark.timeout(240)]
 AGENT_ID = re.compile(r'"agent_id":\s*"([^"]+)"')
@@ -36,10 +36,6 @@ def wait(seen: Seen, number: int) -> str:
 async def run(world: World, instruction: str, args: Sequence[str] = ()) -> HarnessOutcome:
     files = {"main.py": "x = 1\n"}
     return await world.run(Codex(program("codex")), instruction, args=args, files=files)
-
-
-def clean(outcome: HarnessOutcome) -> None:
-    assert outcome.exit_code == 0, (outcome.stdout_tail[-2000:], outcome.stderr_tail[-2000:])
 
 
 async def test_a_tool_loop_is_one_line(start: Start) -> None:

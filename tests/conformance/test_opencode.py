@@ -11,7 +11,7 @@ from tests.conformance.conftest import Start
 from tests.conformance.faults import Answer, Cut
 from tests.conformance.programs import program
 from tests.conformance.scenario import Lines, call, calls
-from tests.conformance.world import World
+from tests.conformance.world import World, clean
 
 pytestmark = [pytest.mark.harnesses, pytest.mark.timeout(240)]
 
@@ -27,10 +27,6 @@ def task(prompt: str, kind: str = "general") -> str:
 async def run(world: World, instruction: str, **config: object) -> HarnessOutcome:
     files = {"main.py": "x = 1\n", "opencode.json": json.dumps(config)}
     return await world.run(OpenCode(program("opencode")), instruction, files=files)
-
-
-def clean(outcome: HarnessOutcome) -> None:
-    assert outcome.exit_code == 0, (outcome.stdout_tail[-2000:], outcome.stderr_tail[-2000:])
 
 
 async def test_a_tool_loop_is_one_line(start: Start) -> None:

@@ -13,7 +13,7 @@ from tests.conformance.conftest import Start
 from tests.conformance.faults import Answer, Cut
 from tests.conformance.programs import program
 from tests.conformance.scenario import Lines, call, calls
-from tests.conformance.world import World
+from tests.conformance.world import World, clean
 
 pytestmark = [pytest.mark.harnesses, pytest.mark.timeout(240)]
 SUMMARISER = "You are the component that summarizes a conversation"
@@ -52,10 +52,6 @@ async def run(
     settings = json.dumps({"model": {"generationConfig": generation}})
     files = {"main.py": "x = 1\n", ".qwen/settings.json": settings}
     return await world.run(harness, instruction, files=files)
-
-
-def clean(outcome: HarnessOutcome) -> None:
-    assert outcome.exit_code == 0, (outcome.stdout_tail[-2000:], outcome.stderr_tail[-2000:])
 
 
 async def test_a_tool_loop_is_one_line(start: Start) -> None:

@@ -175,3 +175,8 @@ class World:
 
 async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise AssertionError("the proxy is not there yet")
+
+
+def clean(outcome: HarnessOutcome) -> None:
+    """The program ended well; else its last words are shown."""
+    assert outcome.exit_code == 0, (outcome.stdout_tail[-2000:], outcome.stderr_tail[-2000:])

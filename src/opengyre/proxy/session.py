@@ -81,10 +81,8 @@ class Sessions:
         ids: IdSource,
         classify: Classify,
     ) -> None:
-        self._generator, self._keeper = (
-            generator,
-            Keeper(recorder, clock, limits.progress_tokens, limits.progress_s),
-        )
+        self._generator = generator
+        self._keeper = Keeper(recorder, clock, limits.progress_tokens, limits.progress_s)
         self._family, self.limits = family, limits
         self.clock, self._ids = clock, ids
         self._classify = classify

@@ -4,6 +4,7 @@ Invariant: an execution that started ends exactly once; a call that lost its cel
 with the tokens that it still needs, or is held until a cell serves.
 """
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -145,7 +146,7 @@ class Rollouts:
         self._placement.remove(cell)
 
     def _watch_limit(self, execution: Execution, seconds: float) -> None:
-        if seconds == float("inf"):
+        if math.isinf(seconds):
             return
 
         def limit() -> None:
@@ -205,8 +206,7 @@ class Rollouts:
             execution.context = turn.prompt_tokens
             execution.cached = turn.prompt_tokens - turn.new_tokens
             return turn.answer_tokens
-        normal = execution.draw.gauss(0.0, 1.0) if load.answer_spread else 0.0
-        return lognormal(load.answer_tokens, load.answer_spread, normal)
+        return _drawn(execution.draw, load.answer_tokens, load.answer_spread)
 
     def _prompt_cost(self, execution: Execution, warm: float) -> float:
         fresh = max(0.0, execution.context - warm)
@@ -242,8 +242,7 @@ class Rollouts:
         execution.context += load.observation_tokens
         if load.tool_exponential and load.tool_s:
             return execution.draw.expovariate(1.0 / load.tool_s)
-        normal = execution.draw.gauss(0.0, 1.0) if load.tool_spread else 0.0
-        return lognormal(load.tool_s, load.tool_spread, normal)
+        return _drawn(execution.draw, load.tool_s, load.tool_spread)
 
     def _next(self, execution: Execution) -> None:
         """The next call, or the end of the program."""
@@ -361,3 +360,7 @@ class Rollouts:
                 if execution.service is not None:
                     left = cell.take(execution.service)
                     self._serve(execution, cell, left + self._prompt_cost(execution, 0.0))
+
+
+def _drawn(draw: random.Random, mean: float, spread: float) -> float:
+    return lognormal(mean, spread, draw.gauss(0.0, 1.0)) if spread else mean

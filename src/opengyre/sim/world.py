@@ -4,6 +4,7 @@ Invariant: the scheduler sees the same language of events and decisions as in a 
 same seed gives the same events in the same order.
 """
 
+import math
 import random
 from collections import deque
 from dataclasses import dataclass, field
@@ -299,7 +300,7 @@ class World:
 
     def _expect_loss(self, cell: int) -> None:
         mean = self._machine.mean_life_s
-        if mean != float("inf"):
+        if math.isfinite(mean):
             life = self._lives.expovariate(1.0 / mean)
             self._kernel.after(life, lambda: self._lose(cell))
 

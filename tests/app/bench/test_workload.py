@@ -1,3 +1,4 @@
+import inspect
 from pathlib import Path
 from statistics import fmean
 
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from opengyre.app.bench.cli import bench_policies
 from opengyre.app.bench.policies import contenders, in_turns
 from opengyre.app.bench.workload import (
     SPECIAL,
@@ -92,3 +94,19 @@ def test_each_repeat_has_every_contender_once_and_another_one_first(
         entered = [contender for number, contender in order if number == repeat]
         assert sorted(entered, key=everyone.index) == everyone
         assert entered[0] == everyone[repeat % len(everyone)]
+
+
+def test_the_command_begins_with_the_workload_that_is_documented() -> None:
+    """The command line states its defaults again, since the workload needs torch."""
+    command = {n: p.default for n, p in inspect.signature(bench_policies).parameters.items()}
+    names = {
+        "steps": "steps",
+        "cells": "cells",
+        "seed": "seed",
+        "wait": "wait_s",
+        "burst": "steps_per_burst",
+        "staleness": "staleness_steps",
+    }
+    assert {name: command[name] for name in names} == {
+        name: getattr(Workload(), attribute) for name, attribute in names.items()
+    }
