@@ -23,7 +23,7 @@ class Vocabulary:
     def encode(self, text: str) -> list[int]:
         """Token ids; special tokens in text become themselves."""
         if len(text) > LONG:
-            return list(self._tokenizer.encode_batch([text], add_special_tokens=False)[0].ids)
+            return list(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
