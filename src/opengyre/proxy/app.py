@@ -5,11 +5,11 @@ read; every response, refusals included, is in the words of the dialect that was
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -20,18 +20,15 @@ from starlette.types import ASGIApp
 from opengyre.core.protocols import Clock, Generator, IdSource, Recorder
 from opengyre.proxy.bodies import read_body
 from opengyre.proxy.delivery import Delivery
-from opengyre.proxy.dialects.anthropic import AnthropicDialect
 from opengyre.proxy.dialects.base import Dialect
-from opengyre.proxy.dialects.chat import ChatDialect
-from opengyre.proxy.dialects.responses import ResponsesDialect
 from opengyre.proxy.executions import Door, Executions
 from opengyre.proxy.families.base import Family
-from opengyre.proxy.headers import Headers, answer_headers, refusal_headers
 from opengyre.proxy.messages import Json
 from opengyre.proxy.reading import Reading
 from opengyre.proxy.refusals import Kind, Refusal
 from opengyre.proxy.session import Classify, Limits, Origin, Sessions, failure
 from opengyre.proxy.turns import OneByOne
+from opengyre.proxy.voices import Voices
 from opengyre.tree.roles import classify as classify_by_marks
 
 NOBODY = 499
@@ -46,7 +43,6 @@ UNROUTED = {404: Kind.NOT_FOUND, 405: Kind.WRONG_METHOD}
 """What the router says of paths and methods that it does not know."""
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
-Guess = Callable[[Request], Dialect]
 
 
 def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from outside
@@ -68,8 +64,9 @@ def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from 
         generator, recorder, family, limits=limits, clock=clock, ids=ids, classify=classify
     )
     sessions.take_over(executions)
-    anthropic, chat, responses = AnthropicDialect(), ChatDialect(), ResponsesDialect()
-    edge = Edge(executions, sessions, ids, _guess(anthropic, chat))
+    voices = Voices(ids)
+    anthropic, chat, responses = voices.anthropic, voices.chat, voices.responses
+    edge = Edge(executions, sessions, ids, voices)
     run = "/run/{execution_id}"
     return Starlette(
         routes=[
@@ -89,13 +86,13 @@ def build_app(  # noqa: PLR0913 — the room's wiring: everything it needs from 
 
 
 class Edge:
-    """Requests in, deliveries or refusals out. guess tells the dialect where no path does."""
+    """Requests in, deliveries or refusals out."""
 
     def __init__(
-        self, executions: Executions, sessions: Sessions, ids: IdSource, guess: Guess
+        self, executions: Executions, sessions: Sessions, ids: IdSource, voices: Voices
     ) -> None:
         self._executions, self._sessions = executions, sessions
-        self._ids, self._guess = ids, guess
+        self._ids, self._voices = ids, voices
         self._beside = ThreadPoolExecutor(1, "reading")
         """One thread: it shares the interpreter with the event loop, and more would starve that."""
 
@@ -130,7 +127,7 @@ class Edge:
                 return Response(status_code=NOBODY)
             except Exception as error:  # noqa: BLE001 — ours: counted and answered, never silent
                 return self._refuse(dialect, request, failure(error))
-            return self._told(dialect, dialect.counted(counted), reading.asked.not_applied)
+            return self._voices.tell(dialect, dialect.counted(counted), reading.asked.not_applied)
 
         return endpoint
 
@@ -151,20 +148,22 @@ class Edge:
         assert isinstance(error, HTTPException)
         kind = UNROUTED.get(error.status_code, Kind.BAD_REQUEST)
         message = f"{request.method} {request.url.path} is not served: {error.detail}"
-        return self._say(self._guess(request), Refusal(kind, message))
+        if not request.url.path.startswith("/run/"):
+            message += "; a base URL ends in /run/NAME"
+        return self._voices.refuse(request, Refusal(kind, message))
 
     async def broken(self, request: Request, error: Exception) -> Response:
         """A bug of ours; the server logs it."""
         refusal = Refusal(Kind.FAILED, f"the proxy is at fault: {type(error).__name__}")
-        return self._say(self._guess(request), refusal)
+        return self._voices.refuse(request, refusal)
 
     def _plain(self, request: Request, body: Callable[[Dialect], dict[str, Json]]) -> Response:
-        dialect = self._guess(request)
+        dialect = self._voices.of(request)
         try:
             self._door(request)
         except Refusal as refusal:
-            return self._say(dialect, refusal)
-        return self._told(dialect, body(dialect))
+            return self._voices.say(dialect, refusal)
+        return self._voices.tell(dialect, body(dialect))
 
     async def _answer(self, dialect: Dialect, door: Door, request: Request) -> ASGIApp:
         reading = await self._read(dialect, door, request)
@@ -212,44 +211,23 @@ class Edge:
         return await loop.run_in_executor(self._beside, read_and_encode)
 
     def _door(self, request: Request) -> Door:
-        return self._executions.find(request.path_params["execution_id"], _key(request))
+        return self._executions.find(
+            request.path_params["execution_id"], given_key(request.headers)
+        )
 
     def _refuse(self, dialect: Dialect, request: Request, refusal: Refusal) -> Response:
         self._executions.refused(request.path_params["execution_id"], refusal)
-        return self._say(dialect, refusal)
-
-    def _say(self, dialect: Dialect, refusal: Refusal) -> Response:
-        request_id = self._ids.new("req")
-        headers = refusal_headers(dialect.request_id_header, request_id, refusal)
-        return _json(dialect.status(refusal), headers, dialect.error(refusal, request_id))
-
-    def _told(
-        self, dialect: Dialect, body: dict[str, Json], not_applied: Sequence[str] = ()
-    ) -> Response:
-        name = dialect.request_id_header
-        return _json(200, answer_headers(name, self._ids.new("req"), not_applied), body)
-
-
-def _json(status: int, headers: Headers, body: Json) -> Response:
-    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
-
-
-def _guess(anthropic: Dialect, openai: Dialect) -> Guess:
-    """Only Anthropic's clients tell a version."""
-
-    def guess(request: Request) -> Dialect:
-        return anthropic if "anthropic-version" in request.headers else openai
-
-    return guess
+        return self._voices.say(dialect, refusal)
 
 
 def _headers(request: Request) -> dict[str, str]:
     return {name.lower(): value for name, value in request.headers.items()}
 
 
-def _key(request: Request) -> str:
-    given = request.headers.get("x-api-key")
+def given_key(headers: Headers) -> str:
+    """The key that a request brings, as either vendor's clients send it; empty without one."""
+    given = headers.get("x-api-key")
     if given is not None:
         return given
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

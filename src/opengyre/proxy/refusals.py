@@ -23,6 +23,8 @@ class Kind(enum.Enum):
     """No such execution or path."""
     WRONG_METHOD = 405
     """The path exists and takes another method."""
+    CONFLICT = 409
+    """It contradicts what was said before."""
     TOO_LARGE = 413
     """The body is over the limit."""
     RATE_LIMITED = 429

@@ -17,6 +17,7 @@ ERRORS = {
     Kind.UNAUTHENTICATED: "authentication_error",
     Kind.NOT_FOUND: "not_found_error",
     Kind.WRONG_METHOD: "invalid_request_error",
+    Kind.CONFLICT: "invalid_request_error",
     Kind.TOO_LARGE: "invalid_request_error",
     Kind.RATE_LIMITED: "rate_limit_error",
     Kind.FAILED: "server_error",
