@@ -9,8 +9,9 @@ import asyncio
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -59,6 +60,14 @@ class DoorReport(Struct, frozen=True, kw_only=True):
     reused_tokens: int
     """Of prompt_tokens, those taken from earlier calls."""
     sampled_tokens: int
+    began_at: float | None = None
+    """When its first call began; None without a call."""
+    oldest_version: int | None = None
+    """Lowest weight version that sampled a token; None where nothing was sampled."""
+
+
+Number = TypeVar("Number", bound=float)
+Keep = Callable[[DoorReport], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -80,6 +89,8 @@ class Counts:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     sampled_tokens: int = 0
+    began_at: float | None = None
+    oldest_version: int | None = None
 
     def add(self, call: Call, spoken: Spoken | None) -> None:
         """A call was recorded."""
@@ -93,6 +104,8 @@ class Counts:
         self.malformed_tool_calls += spoken.malformed_calls if spoken else 0
         if call.fork is not None:
             self.forks[call.fork.value] += 1
+        self.began_at = _lowest([call.started_at], self.began_at)
+        self.oldest_version = _lowest([s.version for s in call.versions], self.oldest_version)
 
     def failed(self) -> None:
         """A call failed through our fault."""
@@ -205,6 +218,8 @@ class Door:
             prompt_tokens=counts.prompt_tokens,
             reused_tokens=counts.reused_tokens,
             sampled_tokens=counts.sampled_tokens,
+            began_at=counts.began_at,
+            oldest_version=counts.oldest_version,
         )
 
 
@@ -293,14 +308,29 @@ class Executions:
         """What became of an open execution's calls so far."""
         return self._doors[execution_id].report()
 
-    async def close(self, execution_id: str) -> DoorReport:
-        """Refuse further calls, stop those in flight, wait until their parts are recorded."""
-        door = self._doors.pop(execution_id)
+    async def close(self, execution_id: str, keep: Keep | None = None) -> DoorReport:
+        """Refuse further calls, stop those in flight, wait until their parts are recorded.
+
+        keep makes the end durable, the journal's part of it included. If it raises, the execution
+        is shut but not closed: ask again. Raises Refusal when another process will go on with it.
+        """
+        door = self._doors[execution_id]
+        if door.suspended:
+            raise restarting()
         door.closed = True
         await _stop(door)
-        if door.journal is not None:
+        report = door.report()
+        if keep is not None:
+            await keep(report)
+        elif door.journal is not None:
             door.journal.closed(execution_id)
-        return door.report()
+        del self._doors[execution_id]
+        return report
+
+    def change_keys(self, key_of: Callable[[str], str]) -> None:
+        """From now on each door that is open is opened by this key, and by no other."""
+        for door in self._doors.values():
+            door.key_digest = key_digest(key_of(door.execution_id))
 
     async def suspend(self) -> None:
         """Refuse further calls and stop all, for another process to go on with. Needs a journal.
@@ -313,6 +343,10 @@ class Executions:
             door.suspended = True
         for door in self.doors:
             await _stop(door)
+
+
+def _lowest(found: list[Number], before: Number | None) -> Number | None:
+    return min(found if before is None else [*found, before], default=None)
 
 
 async def _stop(door: Door) -> None:

@@ -34,8 +34,7 @@ class StoreJournal:
         self._writer.post(("INSERT INTO doors VALUES (?, ?, ?)", values))
 
     def closed(self, execution_id: str) -> None:
-        tables = ("doors", "begun", "progress", "traces")
-        self._writer.post(*(_forget(table, execution_id) for table in tables))
+        self._writer.post(*forget_door(execution_id))
 
     def counted(self, execution_id: str, tallies: Tallies) -> None:
         sql = "UPDATE doors SET tallies = ? WHERE execution_id = ?"
@@ -129,5 +128,7 @@ def _not_unfinished(execution_id: str, call_id: str) -> list[Statement]:
     ]
 
 
-def _forget(table: str, execution_id: str) -> Statement:
-    return (f"DELETE FROM {table} WHERE execution_id = ?", (execution_id,))
+def forget_door(execution_id: str) -> list[Statement]:
+    """What was needed to go on with it; its calls stay."""
+    tables = ("doors", "begun", "progress", "traces")
+    return [(f"DELETE FROM {table} WHERE execution_id = ?", (execution_id,)) for table in tables]

@@ -45,6 +45,16 @@ class StepRow(Struct, frozen=True, kw_only=True):
     """What learner and scheduler measured: loss, gradient norm, clip share, tokens, staleness."""
 
 
+class EndRow(Struct, frozen=True, kw_only=True):
+    """How a recorded execution was ended. Made by app; read by app after a restart."""
+
+    execution_id: str
+    said: str
+    """JSON of what was said by the one who ended it: the same again gets the same answer."""
+    report: str
+    """JSON of what its calls came to."""
+
+
 class EventRow(Struct, frozen=True, kw_only=True):
     """Something that the report draws: a role, a waterlevel, a publication, an evaluation."""
 

@@ -1,13 +1,14 @@
 """The durable record of one run. Invariant: a write that returned survives the death of the process."""
 
+import asyncio
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
 from opengyre.core.records import Call, ExecutionRecord
-from opengyre.store.journal import StoreJournal, insert_call
-from opengyre.store.rows import EventRow, GroupRow, GroupState, StepRow
+from opengyre.store.journal import StoreJournal, forget_door, insert_call
+from opengyre.store.rows import EndRow, EventRow, GroupRow, GroupState, StepRow
 from opengyre.store.writer import Statement, Writer
 from opengyre.tree.ledger import Ledger
 
@@ -44,17 +45,25 @@ class RunStore:
 
     async def put_execution(self, record: ExecutionRecord) -> None:
         """One ended execution."""
-        body = msgspec.msgpack.encode(record)
-        await self._writer.write(
-            ("INSERT INTO executions VALUES (?, ?)", (record.execution_id, body))
-        )
+        await self._writer.write(_execution(record))
+
+    async def end(
+        self, row: EndRow, record: ExecutionRecord | None, group: GroupRow | None
+    ) -> None:
+        """A door is closed and what became of its execution booked, both or neither."""
+        values = (row.execution_id, msgspec.msgpack.encode(row))
+        statements = [("INSERT INTO ends VALUES (?, ?)", values), *forget_door(row.execution_id)]
+        if record is not None:
+            statements.append(_execution(record))
+        if group is not None:
+            statements.append(_group(group))
+        await self._writer.write(*statements)
 
     async def put_group(self, row: GroupRow, ledgers: dict[str, Ledger] | None = None) -> None:
         """A group's newest state, with its executions' ledgers once they are known."""
         statements = [_group(row)]
-        for execution_id, ledger in (ledgers or {}).items():
-            values = (execution_id, msgspec.msgpack.encode(ledger))
-            statements.append(("INSERT OR REPLACE INTO ledgers VALUES (?, ?)", values))
+        if ledgers:  # a recording's group may hold thousands
+            statements += await asyncio.to_thread(_ledgers, ledgers)
         await self._writer.write(*statements)
 
     async def put_step(self, row: StepRow, consumed: list[GroupRow]) -> None:
@@ -122,6 +131,11 @@ class RunStore:
         rows = self._bodies("SELECT body FROM executions ORDER BY rowid")
         return [msgspec.msgpack.decode(body, type=ExecutionRecord) for body in rows]
 
+    def ends(self) -> list[EndRow]:
+        """Every execution of a recording that was ended, by order of ending."""
+        rows = self._bodies("SELECT body FROM ends ORDER BY rowid")
+        return [msgspec.msgpack.decode(body, type=EndRow) for body in rows]
+
     def ledgers(self) -> dict[str, Ledger]:
         """Ledgers by execution id."""
         rows = self._writer.read("SELECT execution_id, body FROM ledgers")
@@ -156,6 +170,18 @@ class RunStore:
 
     def _bodies(self, sql: str, values: tuple[str, ...] = ()) -> list[bytes]:
         return [row[0] for row in self._writer.read(sql, values)]
+
+
+def _execution(record: ExecutionRecord) -> Statement:
+    values = (record.execution_id, msgspec.msgpack.encode(record))
+    return ("INSERT INTO executions VALUES (?, ?)", values)
+
+
+def _ledgers(ledgers: dict[str, Ledger]) -> list[Statement]:
+    return [
+        ("INSERT OR REPLACE INTO ledgers VALUES (?, ?)", (name, msgspec.msgpack.encode(ledger)))
+        for name, ledger in ledgers.items()
+    ]
 
 
 def _group(row: GroupRow) -> Statement:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from opengyre.core.errors import StoreError, UserError
 
-SCHEMA_VERSION = 2
-"""Raised when a table changes shape; another schema is refused, not guessed at."""
-EXTENDED = 1
-"""The schema that lacks nothing but the proxy's journal, whose tables are added to it."""
+SCHEMA_VERSION = 3
+"""Raised when a table is added or changes shape; another schema is refused, not guessed at."""
+EXTENDED = {1, 2}
+"""Schemas that lack nothing but whole tables, which are added: the proxy's journal, and ends."""
 OURS = {"meta", "calls", "executions", "ledgers", "groups", "steps", "events"}
 """Tables of every schema so far."""
 MISTAKEN = "pass a run's folder, or the run.sqlite in it"
@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS traces (
     execution_id TEXT NOT NULL, call_id TEXT NOT NULL, idx INTEGER NOT NULL,
     delivered INTEGER NOT NULL, trace BLOB NOT NULL, told BLOB,
     PRIMARY KEY (execution_id, call_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ends (execution_id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
 """
 
 
@@ -80,7 +81,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> int:
         return 0
     if not tables >= OURS:
         raise UserError(wanted, "an SQLite file of another program", MISTAKEN)
-    if version not in {EXTENDED, SCHEMA_VERSION}:
+    if version not in EXTENDED | {SCHEMA_VERSION}:
         raise UserError(
             f"{wanted} of schema {SCHEMA_VERSION}",
             f"schema {version}",

@@ -18,7 +18,8 @@ from opengyre.app.garbage import short_collections
 from opengyre.app.paths import RunPaths
 from opengyre.app.policy import read_tokenizer
 from opengyre.app.recording.directions import directions
-from opengyre.app.recording.doors import Endings, FrontDoor, key_of, recording_key
+from opengyre.app.recording.doors import FrontDoor, key_of, known_key, recording_key
+from opengyre.app.recording.ending import Endings
 from opengyre.app.recording.options import RecordingOptions, claim_recording
 from opengyre.app.recording.recognise import classify_any
 from opengyre.app.recording.show import Board, Figures, closing_words
@@ -33,6 +34,7 @@ from opengyre.proxy.families.make import AUTO, detect_family, make_family
 from opengyre.proxy.restore import reopen
 from opengyre.proxy.serving import Serving, serve
 from opengyre.proxy.session import Limits
+from opengyre.proxy.voices import Voices
 from opengyre.store.run import RunStore
 
 BEAT_S = 1.0
@@ -91,11 +93,15 @@ class Desk:
         self._options, self._place, self._store = options, place, store
         self._clock, self._family, self._source = clock, family, source
         self._executions: Executions = reopen(family, store.journal)
+        former = known_key(place.paths.folder)
         self._key = recording_key(place.paths.folder, place.key)
+        self._key_changed = former not in {None, self._key}
+        self._executions.change_keys(self._key_for)
         config = recorded_config(store)
         assert config is not None, "claimed before"
         self._endings = Endings(self._executions, store, config, clock, options.harness)
-        self._labels = dict(source.versions.labels)
+        self._labels: dict[str, int] | None = None
+        """As they were saved last."""
 
     @property
     def idle(self) -> bool:
@@ -104,17 +110,19 @@ class Desk:
 
     async def serve(self) -> Figures:
         """Until cancelled."""
+        await self._endings.complete()
         for name in self._options.executions:
-            if name not in self._executions and name not in self._endings.ended:
-                self._open(name, key_of(self._key, name, own=True))
+            if name not in self._executions and name not in self._endings:
+                self._open(name)
         serving = await self._listen()
         self._greet(serving)
         self._place.opened(serving, self._key)
         try:
-            with Board(self._place.console, self._clock, self.figures) as board:
+            with Board(self._place.console, self._clock, self.figures()) as board:
                 await self._until_cancelled(board)
         finally:
             unfinished = sum(len(door.live) for door in self._executions.doors)
+            await self._endings.settled()
             await self._executions.suspend()
             await serving.stop()
             await self._save_labels()
@@ -129,7 +137,7 @@ class Desk:
             while True:
                 await self._clock.sleep(BEAT_S)
                 await self._save_labels()
-                board.beat()
+                board.beat(await asyncio.to_thread(self.figures))
         except asyncio.CancelledError:
             return  # ctrl-C is how a recording ends
 
@@ -150,15 +158,19 @@ class Desk:
             self._place.ids,
             classify=classify_any,
         )
-        admit = None if options.executions else lambda name: self._open(name, self._key)
-        front = FrontDoor(app, self._executions, self._endings, self._key, admit)
+        voices = Voices(self._place.ids)
+        admit = None if options.executions else self._open
+        front = FrontDoor(app, self._executions, self._endings, voices, self._key_for, admit)
         return await serve(front, socket_path=options.socket, port=options.port)
 
-    def _open(self, execution_id: str, key: str) -> None:
+    def _key_for(self, execution_id: str) -> str:
+        return key_of(self._key, execution_id, own=bool(self._options.executions))
+
+    def _open(self, execution_id: str) -> None:
         seed = random.Random(f"{self._options.seed}/{execution_id}").getrandbits(63)
         self._executions.open(
             execution_id,
-            key,
+            self._key_for(execution_id),
             harness=self._options.harness,
             seed=seed,
             temperature=self._options.temperature,
@@ -170,7 +182,7 @@ class Desk:
         return Figures(
             title=f"recording {source.title}",
             doors=[door.report() for door in self._executions.doors],
-            ended=self._endings.reports,
+            ended=self._endings.totals,
             upstream=source.counts,
             labels=source.versions.labels,
             trouble=source.trouble(),
@@ -178,7 +190,7 @@ class Desk:
 
     async def _save_labels(self) -> None:
         labels = self._source.versions.labels
-        if labels != self._labels or self._store.meta(VERSIONS) is None:
+        if labels != self._labels:
             await self._store.put_meta(VERSIONS, json.dumps(labels))
             self._labels = dict(labels)
 
@@ -202,6 +214,8 @@ class Desk:
         say(f"recording {self._source.title}")
         for note in self._source.notes:
             say(f"note: {note}")
+        if self._key_changed:
+            say("note: the key is another one than before; programs with the old one are shut out")
         say(f"run folder {self._place.paths.folder}; context {self._source.context_tokens} tokens")
         if self._options.socket is not None:
             say(f"unix socket {self._options.socket}")
@@ -210,10 +224,10 @@ class Desk:
         if not names:
             say(f"base URL {root}/run/{ANY} (a name for each run of a program), key {self._key}")
         for name in names:
-            say(f"base URL {root}/run/{name}, key {key_of(self._key, name, own=True)}")
+            say(f"base URL {root}/run/{name}, key {self._key_for(name)}")
         first = names[0] if names else ANY
-        key = key_of(self._key, first, own=bool(names))
-        for program, line in directions(f"{root}/run/{first}", key, self._options.harness):
+        url, key = f"{root}/run/{first}", self._key_for(first)
+        for program, line in directions(url, key, self._options.harness):
             say(f"{program}:\n  {line}")
         say("ctrl-C stops; the same command goes on")
 

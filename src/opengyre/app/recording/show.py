@@ -1,7 +1,6 @@
 """The terminal while something is recorded, and the words at its end."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
@@ -20,6 +19,38 @@ REFRESH_PER_SECOND = 2
 MINUTE = 60
 
 
+SUMMED = (
+    "calls",
+    "complete_replies",
+    "aborted_calls",
+    "failed_calls",
+    "refused_calls",
+    "repeated_calls",
+    "malformed_tool_calls",
+    "prompt_tokens",
+    "reused_tokens",
+    "sampled_tokens",
+)
+"""Of a door's report."""
+
+
+@dataclass
+class Totals:
+    """Sums over executions."""
+
+    executions: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    forks: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: DoorReport) -> None:
+        """One more."""
+        self.executions += 1
+        for name in SUMMED:
+            self.counts[name] += getattr(report, name)
+        self.counts["continued_calls"] += report.moves_recomputed
+        self.forks.update(report.forks)
+
+
 @dataclass
 class Figures:
     """Everything that is counted."""
@@ -27,44 +58,36 @@ class Figures:
     title: str = ""
     doors: list[DoorReport] = field(default_factory=list)
     """Open executions, oldest first."""
-    ended: list[DoorReport] = field(default_factory=list)
+    ended: Totals = field(default_factory=Totals)
     upstream: UpstreamCounts | None = None
     labels: dict[str, int] = field(default_factory=dict)
     """Weight versions by the server's own names."""
     trouble: str = ""
 
+    def __post_init__(self) -> None:
+        self._all = Totals(self.ended.executions, self.ended.counts.copy(), self.ended.forks.copy())
+        for report in self.doors:
+            self._all.add(report)
+
     def totals(self) -> dict[str, int]:
         """Over all executions."""
-        reports = [*self.ended, *self.doors]
-        return {
-            "executions": len(reports),
-            "executions_ended": len(self.ended),
-            "calls": sum(r.calls for r in reports),
-            "complete_replies": sum(r.complete_replies for r in reports),
-            "aborted_calls": sum(r.aborted_calls for r in reports),
-            "failed_calls": sum(r.failed_calls for r in reports),
-            "refused_calls": sum(r.refused_calls for r in reports),
-            "repeated_calls": sum(r.repeated_calls for r in reports),
-            "malformed_tool_calls": sum(r.malformed_tool_calls for r in reports),
-            "continued_calls": sum(r.moves_recomputed for r in reports),
-            "prompt_tokens": sum(r.prompt_tokens for r in reports),
-            "reused_tokens": sum(r.reused_tokens for r in reports),
-            "sampled_tokens": sum(r.sampled_tokens for r in reports),
+        counts = {name: self._all.counts[name] for name in (*SUMMED, "continued_calls")}
+        executions = {
+            "executions": self._all.executions,
+            "executions_ended": self.ended.executions,
         }
+        return executions | counts
 
     def forks(self) -> dict[str, int]:
         """By reason, over all executions."""
-        found: Counter[str] = Counter()
-        for report in [*self.ended, *self.doors]:
-            found.update(report.forks)
-        return dict(found)
+        return dict(self._all.forks)
 
 
 class Board:
     """Draws until closed; without a terminal it prints a line a minute, when something changed."""
 
-    def __init__(self, console: Console, clock: Clock, read: Callable[[], Figures]) -> None:
-        self._console, self._clock, self._read = console, clock, read
+    def __init__(self, console: Console, clock: Clock, first: Figures) -> None:
+        self._console, self._clock, self._figures = console, clock, first
         self._told_at, self._told = 0.0, ""
         self._trouble = ""
         self._live = Live(
@@ -84,9 +107,9 @@ class Board:
         if self._console.is_terminal:
             self._live.stop()
 
-    def beat(self) -> None:
-        """Call now and then."""
-        figures = self._read()
+    def beat(self, figures: Figures) -> None:
+        """The figures are these now."""
+        self._figures = figures
         if figures.trouble != self._trouble:
             self._trouble = figures.trouble
             self._print(f"server: {figures.trouble or 'answers again'}")
@@ -100,7 +123,7 @@ class Board:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _draw(self) -> RenderableType:
-        figures = self._read()
+        figures = self._figures
         parts: list[RenderableType] = [Text(figures.title, style="bold"), Text(_line(figures))]
         if figures.upstream is not None:
             parts.append(Text(_server(figures.upstream, figures.labels), style="dim"))

@@ -6,158 +6,39 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from importlib.resources import files
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from rich.console import Console
-from tests.proxy.tokenizers_for_tests import small_tokenizer
+from tests.app.recording.world import (
+    BUNDLED_POLICY,
+    FAMILY,
+    KEY,
+    LINES,
+    USER,
+    anthropic,
+    calls_of,
+    options_for,
+    recording,
+    result_of,
+    two_turns,
+)
 
 from opengyre.app.export.write import Choice, export_run
-from opengyre.app.paths import RunPaths
 from opengyre.app.recording.options import RecordingOptions, chosen
-from opengyre.app.recording.record import Place, record
 from opengyre.app.report.page import write_report
 from opengyre.app.show_tree import show_tree
-from opengyre.app.wall import RandomIds, WallClock
+from opengyre.app.wall import WallClock
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import FinishReason, Role
-from opengyre.core.records import Call
 from opengyre.engine.upstream.fakes import FakeSGLang, Fault, logprob_of
-from opengyre.proxy.families.qwen3 import Qwen3Family
-from opengyre.proxy.serving import Serving
 from opengyre.store.run import RunStore
 from opengyre.tree.record import ExecutionTree
-
-FAMILY = Qwen3Family(small_tokenizer())
-BUNDLED_POLICY = Path(str(files("opengyre.app.quickstart").joinpath("policy")))
-ROWS = 440
-KEY = "a-key-for-tests"
-CALL = '<tool_call>\n{"name": "Bash", "arguments": {"command": "ls"}}\n</tool_call>'
-LINES = ["I look.\n" + CALL, "Done: two files.", "Again."]
-"""What the served model says in its first turn, its second, …"""
-
-
-def speaking(lines: list[str]) -> Callable[[Any], int]:
-    """A script that says one line a turn, by the text before it alone."""
-    header = FAMILY.encode(FAMILY.generation_prompt)
-
-    def script(tokens: Sequence[int]) -> int:
-        tokens = list(tokens)
-        starts = [
-            i for i in range(len(tokens) - len(header) + 1) if tokens[i : i + len(header)] == header
-        ]
-        if not starts:
-            return 5  # a test question, not a conversation
-        line = [*FAMILY.encode(lines[(len(starts) - 1) % len(lines)]), FAMILY.stop_ids[0]]
-        said = len(tokens) - starts[-1] - len(header)
-        return line[said] if said < len(line) else FAMILY.stop_ids[0]
-
-    return script
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    small_tokenizer().save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3", "vocab_size": ROWS}))
-    return folder
-
-
-@pytest.fixture
-async def server(model: Path) -> AsyncIterator[FakeSGLang]:
-    made = FakeSGLang(
-        rows=ROWS, script=speaking(LINES), model=str(model), encode=lambda t: list(FAMILY.encode(t))
-    )
-    await made.start()
-    yield made
-    await made.stop()
-
-
-@dataclass
-class Open:
-    """A recording that serves."""
-
-    serving: Serving
-    key: str
-    session: aiohttp.ClientSession
-
-    async def post(
-        self, path: str, body: Any, key: str | None = None
-    ) -> tuple[int, dict[str, Any]]:
-        url = f"http://127.0.0.1:{self.serving.port}/run/{path}"
-        headers = {"x-api-key": self.key if key is None else key}
-        async with self.session.post(url, json=body, headers=headers) as response:
-            return response.status, await response.json()
-
-    async def say(self, execution: str, messages: list[Any]) -> dict[str, Any]:
-        status, answer = await self.post(f"{execution}/v1/messages", anthropic(messages))
-        assert status == 200, answer
-        return answer
-
-
-def anthropic(messages: list[Any]) -> dict[str, Any]:
-    tool = {"name": "Bash", "description": "Runs.", "input_schema": {"type": "object"}}
-    return {"model": "policy", "max_tokens": 300, "messages": messages, "tools": [tool]}
-
-
-@asynccontextmanager
-async def recording(options: RecordingOptions, out: Path) -> AsyncIterator[Open]:
-    """Open while in the block; ctrl-C after it."""
-    opened: asyncio.Future[tuple[Serving, str]] = asyncio.get_running_loop().create_future()
-    paths = RunPaths.make(out)
-    place = Place(
-        paths,
-        Console(quiet=True),
-        RandomIds(),
-        key=KEY,
-        opened=lambda serving, key: opened.set_result((serving, key)),
-    )
-    task = asyncio.ensure_future(record(options, place))
-    try:
-        awaited: list[asyncio.Future[Any]] = [task, opened]
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-        async with aiohttp.ClientSession() as session:
-            yield Open(*opened.result(), session)
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError, UserError):
-            await task
-        paths.remove_private()
-
-
-def options_for(server: FakeSGLang, model: Path, **more: Any) -> RecordingOptions:
-    given: dict[str, Any] = {"family": "auto", "harness": "auto", "port": 0, "executions": ()}
-    return RecordingOptions(upstream=server.url, model=model, **(given | more))
-
-
-def calls_of(out: Path, execution: str) -> list[Call]:
-    with RunStore(out / "run.sqlite") as store:
-        return store.calls(execution)
-
-
-USER = {"role": "user", "content": "What is here?"}
-
-
-def result_of(answer: dict[str, Any]) -> dict[str, Any]:
-    used = next(block for block in answer["content"] if block["type"] == "tool_use")
-    block = {"type": "tool_result", "tool_use_id": used["id"], "content": "a b"}
-    return {"role": "user", "content": [block]}
-
-
-async def two_turns(opened: Open, execution: str) -> list[Any]:
-    first = await opened.say(execution, [USER])
-    messages = [USER, {"role": "assistant", "content": first["content"]}, result_of(first)]
-    second = await opened.say(execution, messages)
-    return [*messages, {"role": "assistant", "content": second["content"]}]
 
 
 async def test_a_conversation_is_recorded_token_for_token(
