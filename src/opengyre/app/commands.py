@@ -1,6 +1,5 @@
 """What the commands of the command line do."""
 
-import shutil
 import tempfile
 from importlib.resources import files
 from pathlib import Path
@@ -125,8 +124,8 @@ def run_evaluation(config: RunConfig, model: Path | None, *, greedy: bool) -> No
         raise UserError(
             f"to evaluate in {folder}", "a training run there", "choose another run.name"
         )
-    shutil.rmtree(folder, ignore_errors=True)
     paths = RunPaths.make(folder)
+    paths.clear()
     clock = WallClock()
     with Progress(console, clock, 0) as progress:
         result = until_done(

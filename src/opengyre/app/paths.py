@@ -1,16 +1,18 @@
 """Where a run keeps what: one folder, one layout.
 
-Invariant: a run folder has at most one live process; the private folder's lock proves it.
+Invariant: a run folder has at most one live process; the lock in it proves that, whatever else the
+two processes have in common.
 """
 
 import hashlib
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from opengyre.core.errors import TransferError, UserError
-from opengyre.transfer.folder import NAME_DIGITS, ShmDir
+from opengyre.transfer.folder import LOCK, NAME_DIGITS, OwnerLock, ShmDir
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class RunPaths:
 
     folder: Path
     _private: ShmDir
+    _lock: OwnerLock
 
     @staticmethod
     def make(folder: Path) -> "RunPaths":
@@ -26,23 +29,15 @@ class RunPaths:
 
         Raises UserError when they cannot be made, or a live run owns them.
         """
-        try:
-            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"to write the run folder {folder}", str(error), "free space or set run.folder"
-            ) from error
+        lock = _own(folder)
         whose = f"private:{os.getuid()}:{folder.resolve()}"
         digest = hashlib.sha256(whose.encode()).hexdigest()[:NAME_DIGITS]
         try:
             private = ShmDir(Path(tempfile.gettempdir()) / f"opengyre-{digest}")
         except TransferError as error:
-            raise UserError(
-                f"the run folder {folder} for one run alone",
-                f"its private folder taken ({error})",
-                "stop the run that uses it, or choose another folder",
-            ) from error
-        paths = RunPaths(folder.resolve(), private)
+            lock.release()
+            raise _taken(folder, error) from error
+        paths = RunPaths(folder.resolve(), private, lock)
         paths.socket.parent.mkdir(mode=0o700)
         return paths
 
@@ -75,6 +70,36 @@ class RunPaths:
     def workspace(self, execution_id: str) -> Path:
         return self.private / "work" / execution_id
 
+    def clear(self) -> None:
+        """Remove what an earlier run left in the run folder."""
+        for left in self.folder.iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            elif left.name != LOCK:
+                left.unlink()
+
     def remove_private(self) -> None:
-        """Idempotent."""
+        """And let others have the run folder. Idempotent."""
         self._private.close()
+        self._lock.release()
+
+
+def _own(folder: Path) -> OwnerLock:
+    """The folder, made if need be, with its lock. Raises UserError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return OwnerLock(folder)
+    except TransferError as error:
+        raise _taken(folder, error) from error
+    except OSError as error:
+        raise UserError(
+            f"to write the run folder {folder}", str(error), "free space or set run.folder"
+        ) from error
+
+
+def _taken(folder: Path, error: TransferError) -> UserError:
+    return UserError(
+        f"the run folder {folder} for one run alone",
+        f"it is taken ({error})",
+        "stop the run that uses it, or choose another folder",
+    )

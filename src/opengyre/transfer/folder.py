@@ -37,7 +37,8 @@ class ShmDir:
             raise TransferError(
                 f"wanted a private folder at {path}; found {error}; free some space there"
             ) from error
-        self._lock: int | None = _take_lock(path)
+        self._lock = OwnerLock(path)
+        self._open = True
         for leftover in path.iterdir():
             if leftover.name != LOCK:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
@@ -53,17 +54,31 @@ class ShmDir:
 
     def close(self) -> None:
         """Remove the folder with all it holds. Idempotent."""
-        if self._lock is None:
+        if not self._open:
             return
+        self._open = False
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-        self._lock = None
+        self._lock.release()
 
     def __enter__(self) -> "ShmDir":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class OwnerLock:
+    """Held by one live process for a folder; the kernel releases it however that process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises TransferError when a live process holds it, OSError when there is no such folder."""
+        self._file: int | None = _take_lock(folder)
+
+    def release(self) -> None:
+        """Idempotent. The file stays: removing it would let two processes lock two files."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 def _check_ours(path: Path) -> None:
