@@ -5,6 +5,7 @@ import sys
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import get_args, get_origin
 
 import pytest
 from hypothesis import assume, given, settings
@@ -28,6 +29,35 @@ def with_value(table: str, key: str, value: object) -> dict[str, object]:
     raw = good()
     raw.setdefault(table, {})[key] = value
     return raw
+
+
+# ---- values of another type ---------------------------------------------------------------------
+
+WRONG: dict[type, list[object]] = {
+    bool: ["yes", "true", 1, 0.0, []],
+    int: ["3", 3.0, True, [3]],
+    float: ["1.5", True, [1.5]],
+    str: [3, True, ["x"]],
+    Path: [3, True, ["x"]],
+}
+"""What people write where that type is wanted; pydantic would make something of most of it."""
+
+
+@pytest.mark.parametrize(("table", "key"), keys())
+def test_a_value_of_another_type_is_refused_whatever_could_be_made_of_it(
+    table: str, key: str
+) -> None:
+    kinds = kinds_of(table, key)
+    plain = next((kind for kind in WRONG if kind in kinds[:2]), None)
+    for value in [object()] if plain is None else WRONG[plain]:
+        assert f"{table}.{key}" in refused(with_value(table, key, value)), value
+
+
+def kinds_of(table: str, key: str) -> list[object]:
+    """Its type, and what that is made of."""
+    annotation = sections()[table].model_fields[key].annotation
+    inner = [] if get_origin(annotation) in {list, dict} else get_args(annotation)
+    return [annotation, *inner]
 
 
 # ---- unknown keys -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from opengyre.harness.claude_code import ClaudeCode
 from opengyre.harness.codex import Codex
 from opengyre.harness.command import OtherProgram
 from opengyre.harness.make import make_harness
-from opengyre.harness.mini_swe_agent import MiniSweAgent
+from opengyre.harness.mini_swe_agent import VENV, MiniSweAgent
 from opengyre.harness.opencode import OpenCode
 from opengyre.harness.qwen_code import QwenCode
 from opengyre.harness.run import connected, run_harness
@@ -96,6 +96,18 @@ def test_a_missing_program_is_a_message_with_its_package(
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(UserError, match=install):
         make_harness(HarnessSection.model_validate({"name": name}))
+
+
+@pytest.mark.parametrize("inside", [".", VENV])
+def test_mini_swe_agent_comes_from_the_folder_that_was_named(inside: str, tmp_path: Path) -> None:
+    section = HarnessSection.model_validate({"name": "mini-swe-agent", "packages": tmp_path})
+    with pytest.raises(UserError, match=f"none below {tmp_path}.*--target {tmp_path}"):
+        make_harness(section)
+    package = tmp_path / inside / "minisweagent"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    command = make_harness(section).command(RUN)
+    assert [bind.source for bind in command.binds] == [package.parent.resolve()]
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex", "qwen-code", "opencode"])

@@ -17,6 +17,9 @@ from opengyre.proxy.families.make import AUTO, detect_family, make_family
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """The folder's tokenizer. Raises UserError."""
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+        raise UserError(f"a model's folder at {folder}", found, "pass the one with tokenizer.json")
     file = folder / "tokenizer.json"
     wanted = f"a tokenizer at {file}"
     if not file.is_file():
@@ -29,8 +32,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 def open_family(folder: Path, name: str = AUTO, tool_style: ToolStyle = "json") -> Family:
     """The family of the model in this folder, with its tokenizer. Raises UserError."""
+    tokenizer = read_tokenizer(folder)  # first: it says so if the folder is not there at all
     known = detect_family(folder) if name == AUTO else name
-    return make_family(known, read_tokenizer(folder), tool_style)
+    return make_family(known, tokenizer, tool_style)
 
 
 def check_policy(folder: Path, context_tokens: int) -> None:

@@ -1,7 +1,7 @@
 """Everything a run can be told. A default lives here and nowhere else."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,11 +11,21 @@ FamilyName = Literal[
 ]
 
 
+Folder = Annotated[Path, Field(strict=False)]
+"""TOML has no paths: it is written as a string."""
+
+
 class Section(BaseModel):
-    """A table of the TOML file; unknown keys are errors."""
+    """A table of the TOML file; unknown keys are errors, and so are values of another type: "yes" is
+    no boolean, and "3" no number.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        strict=True,
     )
 
 
@@ -24,7 +34,7 @@ class RunSection(Section):
 
     name: str = Field("run", pattern=r"^[a-z0-9][a-z0-9._-]*$")
     """Name of the run's folder."""
-    folder: Path = Path("runs")
+    folder: Folder = Path("runs")
     """Where run folders go."""
     seed: int = Field(0, ge=0)
     """Seeds task order, sampling, selection."""
@@ -35,7 +45,7 @@ class RunSection(Section):
 class PolicySection(Section):
     """The model that is trained."""
 
-    model: Path
+    model: Folder
     """A transformers folder of a dense Qwen3 (config.json, *.safetensors, tokenizer.json), or
     "quickstart" for the bundled warm start."""
     family: FamilyName = "auto"
@@ -53,9 +63,9 @@ class PolicySection(Section):
 class TasksSection(Section):
     """What is worked on."""
 
-    train: Path
+    train: Folder
     """Folder of task folders (Harbor format), or "bundled:FAMILY" for generated ones."""
-    heldout: Path
+    heldout: Folder
     """Likewise, disjoint from train."""
     train_count: int = Field(256, ge=1)
     """How many bundled training tasks to generate."""
@@ -70,9 +80,9 @@ class HarnessSection(Section):
         "claude-code"
     )
     """Which adapter."""
-    packages: Path | None = None
-    """Folder that npm installed the program in (the one with node_modules); absent = a Python package
-    that brings it, or PATH."""
+    packages: Folder | None = None
+    """Folder that npm installed the program in (the one with node_modules), or pip, for
+    mini-swe-agent; absent = a Python package that brings it, or PATH."""
     command: list[str] = []
     """For name = "command": the program and its arguments; {instruction}, {base_url}, {key}, {model}
     are filled in."""
@@ -220,6 +230,12 @@ class RunConfig(Section):
             )
         if self.harness.name == "command" and not self.harness.command:
             raise ValueError('harness.name = "command" needs harness.command = ["PROGRAM", …]')
+        if self.harness.name != "command" and self.harness.command:
+            raise ValueError(
+                f'harness.command is for harness.name = "command", not for "{self.harness.name}"'
+            )
+        if self.harness.name == "command" and self.harness.packages is not None:
+            raise ValueError('harness.packages says nothing to harness.name = "command"')
         if self.harness.overall_timeout_s < self.harness.timeout_s:
             raise ValueError("harness.overall_timeout_s is below harness.timeout_s")
         if self.schedule.steps_per_burst > self.run.steps:

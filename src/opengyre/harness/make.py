@@ -25,6 +25,6 @@ def make_harness(section: HarnessSection) -> Harness:
         case "opencode":
             return OpenCode.installed(section.packages)
         case "mini-swe-agent":
-            return MiniSweAgent.installed()
+            return MiniSweAgent.installed(section.packages)
         case "command":
             return OtherProgram.installed(section.command)

@@ -23,6 +23,10 @@ QUIET = {
 """No questions, no price list from the network."""
 WITHHELD = "opengyre"
 """Our own package may lie beside it, with bundled tasks and their solutions."""
+MODULE = "minisweagent"
+INSTALL = "pip install mini-swe-agent"
+VENV = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+"""Where a virtual environment of this Python has its packages; those of another would not load."""
 NOTHING = Path(__file__).parent / "nothing"
 """Seen in its place."""
 
@@ -34,15 +38,13 @@ class MiniSweAgent(Harness):
         self._packages = packages
 
     @classmethod
-    def installed(cls) -> "MiniSweAgent":
-        """Raises UserError when it is not."""
-        folder = package_folder("minisweagent")
+    def installed(cls, packages: Path | None = None) -> "MiniSweAgent":
+        """From the folder of packages if one is named. Raises UserError when it is not there."""
+        if packages is not None:
+            return cls(_named(packages.expanduser()))
+        folder = package_folder(MODULE)
         if folder is None:
-            raise UserError(
-                "the program mini",
-                "no Python package minisweagent",
-                "pip install mini-swe-agent",
-            )
+            raise UserError("the program mini", f"no Python package {MODULE}", INSTALL)
         return cls(folder.parent)
 
     def command(self, run: HarnessRun) -> Command:
@@ -64,3 +66,15 @@ class MiniSweAgent(Harness):
 
     def _ours_is_there(self) -> bool:
         return (self._packages / WITHHELD).is_dir()
+
+
+def _named(folder: Path) -> Path:
+    """The folder itself, or what it has as a virtual environment. Raises UserError."""
+    for packages in (folder, folder / VENV):
+        if (packages / MODULE / "__init__.py").is_file():
+            return packages.resolve()
+    raise UserError(
+        "the program mini",
+        f"none below {folder} or {folder / VENV}",
+        f"{INSTALL} --target {folder}, with the Python that runs opengyre",
+    )

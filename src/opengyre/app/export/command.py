@@ -6,12 +6,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from opengyre.app.export.write import Choice, export_run
-from opengyre.app.policy import read_tokenizer
+from opengyre.app.policy import open_family
 from opengyre.app.recorded import config_of, open_run
 from opengyre.app.sources import QUICKSTART_POLICY, policy_folder
 from opengyre.core.errors import UserError
 from opengyre.proxy.families.base import Family
-from opengyre.proxy.families.make import AUTO, detect_family, make_family
 
 
 def run_export(run: Path, out: Path, choice: Choice, tokenizer: Path | None) -> None:
@@ -50,10 +49,8 @@ def family_of(run: Path, tokenizer: Path | None) -> Family:
         )
     if config is None:
         assert tokenizer is not None
-        return make_family(detect_family(tokenizer), read_tokenizer(tokenizer))
+        return open_family(tokenizer)
     bundled = str(config.policy.model) == QUICKSTART_POLICY
     own = policy_folder(config) if bundled else config.policy.model  # a served model has no weights
     folder = tokenizer or own
-    chosen = config.policy.family
-    name = detect_family(folder) if chosen == AUTO else chosen
-    return make_family(name, read_tokenizer(folder), config.policy.tool_style)
+    return open_family(folder, config.policy.family, config.policy.tool_style)
