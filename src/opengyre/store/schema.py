@@ -61,7 +61,8 @@ def connect(path: Path) -> sqlite3.Connection:
             raise
     except (sqlite3.Error, OSError) as error:
         raise StoreError(
-            f"wanted a run's store at {path}; found {error}; free space or mend permissions"
+            f"wanted a run's store at {path}; found {error}; free space, mend permissions, "
+            "or take another copy of it"
         ) from error
     return connection
 
