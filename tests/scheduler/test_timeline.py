@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from opengyre.config.run import PolicyName
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 from opengyre.scheduler.base import (
@@ -129,6 +130,34 @@ def test_elastic_returns_every_cell_before_it_finishes() -> None:
             (Switched(1, ROLLOUT), []),
             (Switched(0, ROLLOUT), [Finish()]),
             (CellLost(1), []),
+        ],
+    )
+
+
+@pytest.mark.parametrize(("policy", "at_half"), [("elastic", True), ("forecast", False)])
+def test_a_satellite_of_forecast_leaves_calls_half_the_room_until_it_has_learned(
+    policy: PolicyName, *, at_half: bool
+) -> None:
+    plan = replace(PLAN, cells=(2, 2, 2), steps_per_burst=3, staleness_steps=0, total_steps=3)
+    scheduler = make_scheduler(plan, policy)
+    joins = SwitchCell(1, TRAINING)
+    names = [f"{group}{number}" for group in "abc" for number in range(2)]
+    play(
+        scheduler,
+        [
+            (Begin(), [DispatchGroups(3)]),
+            *((GroupDispatched(group, 0), []) for group in "abc"),
+            *((ExecutionStarted(name, name[0]), []) for name in names),
+            (ExecutionEnded("a0", "a"), []),
+            (ExecutionEnded("a1", "a"), []),
+            (
+                GroupReady("a"),
+                [SwitchCell(0, TRAINING), AdmitGroup("a", 0), CloseStep(0, ("a",))],
+            ),
+            (Switched(0, TRAINING), []),
+            (ExecutionEnded("b0", "b"), []),
+            (ExecutionEnded("b1", "b"), [joins] if at_half else []),
+            (ExecutionEnded("c0", "c"), [] if at_half else [joins]),
         ],
     )
 

@@ -2,7 +2,7 @@
 
 A cell that leaves rollout makes the executions that stay slower; that is lost where it then waits for
 groups to train on. So this policy learns from past bursts what a group costs and how long groups take
-to come. Invariant: it only holds back satellites that elastic would let join, and sends satellites
+to come, and before the training cells fall behind it leaves calls room to run fast. Invariant: it only holds back satellites that elastic would let join, and sends satellites
 home earlier, so whatever elastic keeps it keeps; and as the core always joins, every run ends,
 however wrong an estimate is.
 """
@@ -28,9 +28,13 @@ class EarlyReturn(Elastic):
 
 class Forecast(EarlyReturn):
     """Learns what a group costs and how long the burst's groups take to come; a satellite joins only
-    when the cells that train could not do the burst's work until its last group is ready."""
+    when the cells that train could not do the burst's work until its last group is ready. Until what is
+    ready alone is too much for them, live work must also fit into a share of the room that stays.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 0.5) -> None:
+        """share: of the room; half was best over many simulated settings, infinite = it need not fit."""
+        self._share = share
         self._meter = Meter()
         self._arrivals = Arrivals()
 
@@ -42,12 +46,17 @@ class Forecast(EarlyReturn):
 
     def wants(self, state: State, cell: Cell) -> bool:
         """Whether the work is more than the training cells can do in the time that remains."""
-        remaining, cost = self._arrivals.remaining(state), self._meter.cost
-        if cell.index == CORE or remaining is None or cost is None:
+        if cell.index == CORE or state.burst_is_full:
             return True
-        groups = self._arrivals.to_come + len(state.groups.chosen)
-        work = groups * cost - min(self._meter.spent, len(state.groups.chosen) * cost)
-        return work >= (1 + state.cells.count(CellRole.TRAINING)) * remaining
+        room = state.rollout_capacity - cell.capacity
+        fits = state.waterlevel <= self._share * room
+        remaining, cost = self._arrivals.remaining(state), self._meter.cost
+        if remaining is None or cost is None:
+            return fits
+        ready = len(state.groups.chosen) * cost
+        ready -= min(self._meter.spent, ready)
+        can_do = (1 + state.cells.count(CellRole.TRAINING)) * remaining
+        return ready + self._arrivals.to_come * cost >= can_do and (fits or ready >= can_do)
 
 
 class Meter:

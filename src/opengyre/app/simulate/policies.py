@@ -151,6 +151,7 @@ CONTENDERS: dict[str, Change] = {
     "patient: join at 60% of the room": _by(partial(Patient, 0.6)),
     "patient: join at 40% of the room": _by(partial(Patient, 0.4)),
     "forecast: learned remaining time": _by(Forecast),
+    "forecast without patience": _by(partial(Forecast, math.inf)),
     "a satellite for each ready group": _by(ReadyFirst),
     "satellites stay on for ready groups": _by(StayOn),
     "idle satellites home in mid-burst": _by(IdleReturn),
