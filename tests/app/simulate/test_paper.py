@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from opengyre.app.simulate.ensemble import Ensemble, bundled_ensemble
-from opengyre.app.simulate.paper import Row, table
+from opengyre.app.simulate.ensemble import bundled_ensemble
+from opengyre.app.simulate.paper import Row
 from opengyre.app.simulate.presets import Span
 from opengyre.app.simulate.tuned import tuned_hours
-from opengyre.core.errors import UserError
 
 FIELDS = {
     "workload",
@@ -40,11 +39,6 @@ def test_the_residual_is_the_way_to_the_nearest_published_value(
 
 def test_a_row_is_written_with_the_names_that_readers_expect() -> None:
     assert set(row(1.4, 1.6).as_json()) >= FIELDS
-
-
-def test_an_ensemble_without_sets_says_how_to_get_some() -> None:
-    with pytest.raises(UserError, match="calibrate"):
-        next(table(Ensemble(seed=0, candidates=9, accepted=()), 0, 3, lambda _, __: None))
 
 
 def test_the_table_has_all_rows_and_only_the_calibrated_preset_is_called_fitted(

@@ -36,6 +36,10 @@ class Choice:
         return f"{self.policy}{mode}"
 
 
+ELASTIC = Choice("elastic")
+COLOCATE = Choice("colocate")
+
+
 @dataclass(frozen=True)
 class Result:
     """What came of it."""

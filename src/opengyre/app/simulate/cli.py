@@ -30,19 +30,45 @@ def simulate(  # noqa: PLR0913 — a command's options
     list_: Annotated[bool, typer.Option("--list", help="Show the presets.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
     json: Annotated[Path | None, typer.Option("--json", help="Also write the rows here.")] = None,
-    sets: Annotated[int, typer.Option(min=1, help="Accepted parameter sets that paper uses.")] = 6,
+    sets: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Accepted parameter sets that paper uses (8; 1 with --tuned) or calibrate looks for (24).",
+            show_default=False,
+        ),
+    ] = None,
     tuned: Annotated[
         bool, typer.Option(help="With paper: tune every policy at equal staleness; takes long.")
     ] = False,
+    calls: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="With paper: calls of an execution, the grain of its simulation; durations stay.",
+            show_default="3",
+        ),
+    ] = None,
     ensemble: Annotated[
         Path | None, typer.Option(help="Sets that calibrate wrote, instead of the bundled ones.")
     ] = None,
     candidates: Annotated[
-        int, typer.Option(min=1, help="With calibrate: parameter sets to try.")
-    ] = 200,
-    out: Annotated[Path, typer.Option(help="With calibrate: where the sets go.")] = Path(
-        "ensemble.json"
-    ),
+        int | None,
+        typer.Option(
+            min=1, help="With calibrate: stop after about so many.", show_default="no limit"
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="With calibrate: where the sets go, and what it goes on from.")
+    ] = Path("ensemble.json"),
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With paper and calibrate: processes; the results are the same.",
+            show_default="the cores there are",
+        ),
+    ] = None,
     from_: Annotated[
         Path | None,
         typer.Option("--from", help="A run folder: fit it, play it again, answer what if."),
@@ -62,7 +88,7 @@ def simulate(  # noqa: PLR0913 — a command's options
 
     PRESET runs one published workload under each policy; paper compares all of them with the
     published speed-ups, in two minutes; policies compares elastic with what might beat it; calibrate
-    looks for parameter sets anew, in many.
+    looks for parameter sets anew, from nothing, in half an hour or more; stopped, it goes on from --out.
 
     --from RUN fits a recorded run, plays it again, and prints simulated beside measured. With --cells,
     --policy, --burst or --staleness, it and PRESET answer what would be if that were different.
@@ -77,6 +103,8 @@ def simulate(  # noqa: PLR0913 — a command's options
         tuned=tuned,
         ensemble=ensemble,
         candidates=candidates,
+        jobs=jobs,
+        calls=calls,
         out=out,
         from_run=from_,
         against=tuple(against or ()),

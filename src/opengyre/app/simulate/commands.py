@@ -1,28 +1,25 @@
 """What `opengyre simulate` does."""
 
 import json
+import os
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
 from rich.console import Console
 
-from opengyre.app.simulate.baselines import Choice, Result, best, run, splits
+from opengyre.app.simulate.baselines import COLOCATE, ELASTIC, Choice, Result, best, run, splits
 from opengyre.app.simulate.build import Scene
-from opengyre.app.simulate.ensemble import (
-    COLOCATE,
-    ELASTIC,
-    Ensemble,
-    Fitted,
-    calibrate,
-    load_ensemble,
-)
+from opengyre.app.simulate.calibrate_command import Calibration, calibrate
+from opengyre.app.simulate.ensemble import Ensemble, Fitted, load_ensemble
+from opengyre.app.simulate.fitting import in_calls
 from opengyre.app.simulate.from_run import answer_json, in_words, show, study, what_if_table
 from opengyre.app.simulate.paper import Hours, Row, scene_of, table
 from opengyre.app.simulate.policies import run_policies
 from opengyre.app.simulate.presets import CALIBRATED, Span, load_preset, preset_names
+from opengyre.app.simulate.search import WANTED
 from opengyre.app.simulate.show import (
     hours_words,
     paper_table,
@@ -33,7 +30,13 @@ from opengyre.app.simulate.show import (
 )
 from opengyre.app.simulate.tuned import tuned_table
 from opengyre.app.simulate.whatif import Case, Change, answer, changed
+from opengyre.app.simulate.workers import workers
 from opengyre.core.errors import UserError
+
+TABLE_SETS = 8
+"""Of the published table, if not said: under two minutes of one core."""
+TUNED_SETS = 1
+"""Of the tuned table, which takes some hundred simulations of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +45,22 @@ class SimulateOptions:
 
     seed: int
     json: Path | None
-    sets: int
     tuned: bool
     ensemble: Path | None
-    candidates: int
+    sets: int | None = None
+    candidates: int | None = None
+    jobs: int | None = None
+    calls: int | None = None
     out: Path
     from_run: Path | None = None
     against: tuple[Path, ...] = ()
     change: Change = field(default_factory=Change)
     html: Path | None = None
+
+    @property
+    def processes(self) -> int:
+        """That work side by side: one for each core that this one may use."""
+        return self.jobs or len(os.sched_getaffinity(0))
 
 
 def run_simulate(what: str | None, options: SimulateOptions) -> None:
@@ -145,7 +155,11 @@ def run_table(options: SimulateOptions) -> None:
     def watch(name: str, hours: list[Hours]) -> None:
         words.append(hours_words(name, hours))
 
-    rows = list(table(sources, options.seed, options.sets, watch))
+    sets = sources.spread_out(options.sets or TABLE_SETS)
+    with workers(options.processes) as each:
+        if options.calls is not None:
+            sets = tuple(each(partial(in_calls, calls=options.calls), sets))
+        rows = list(table(sets, options.seed, each, watch))
     console.print(paper_table(rows))
     for line in [*words, *_paper_words(sources, rows)]:
         console.print(line, highlight=False, soft_wrap=True)
@@ -169,7 +183,7 @@ def _paper_words(ensemble: Ensemble, rows: list[Row]) -> list[str]:
 def run_tuned(options: SimulateOptions) -> None:
     """Print what is left of the speed-ups once every policy is tuned."""
     sources = load_ensemble(options.ensemble)
-    shown, figures = tuned_table(sources.accepted[: options.sets], options.seed)
+    shown, figures = tuned_table(sources.spread_out(options.sets or TUNED_SETS), options.seed)
     Console().print(shown)
     if options.json is not None:
         write_json(figures, options.json)
@@ -203,9 +217,7 @@ def middle(ensemble: Ensemble) -> Fitted:
     def off(fitted: Fitted) -> float:
         return sum(_off(published[name], found) for name, found in fitted.speedups.items())
 
-    if not ensemble.accepted:
-        raise UserError("at least one accepted set", "none", "run: opengyre simulate calibrate")
-    return min(ensemble.accepted, key=off)
+    return min(ensemble.spread_out(len(ensemble.accepted)), key=off)
 
 
 def _off(span: Span, found: float) -> float:
@@ -213,19 +225,17 @@ def _off(span: Span, found: float) -> float:
 
 
 def run_calibrate(options: SimulateOptions) -> None:
-    """Search for sets that fit, near those of --ensemble if there are any; write them."""
-    seed, candidates, out = options.seed, options.candidates, options.out
-    known = load_ensemble(options.ensemble).accepted if options.ensemble is not None else ()
-    console = Console()
-    found = 0
-
-    def watch(number: int, fitted: Fitted | None) -> None:
-        nonlocal found
-        if fitted is not None:
-            found += 1
-            ups = ", ".join(f"{name} {value:.3f}" for name, value in fitted.speedups.items())
-            console.print(f"candidate {number}: {ups} ({found} accepted)", highlight=False)
-
-    ensemble = calibrate(seed, range(candidates), watch, known)
-    write_json(msgspec.to_builtins(ensemble), out)
-    console.print(f"{found} of {candidates} candidates fit; written to {out}", highlight=False)
+    """Search for sets that fit; write them."""
+    if options.ensemble is not None:
+        found = f"--ensemble {options.ensemble}"
+        raise UserError(
+            "a search from nothing, or from --out", found, f"name it with --out {options.ensemble}"
+        )
+    asked = Calibration(
+        seed=options.seed,
+        wanted=options.sets or WANTED,
+        most=options.candidates,
+        jobs=options.processes,
+        out=options.out,
+    )
+    calibrate(asked)

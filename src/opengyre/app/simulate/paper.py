@@ -4,15 +4,16 @@ Invariant: only the rows of the calibrated preset were fitted, and even those ar
 seeds that no set was accepted on. Nothing is left out because it misses.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import fmean, stdev
 
-from opengyre.app.simulate.baselines import best, run, splits
+from opengyre.app.simulate.baselines import COLOCATE, ELASTIC, best, run, splits
 from opengyre.app.simulate.build import HOUR_S, Scene, build
-from opengyre.app.simulate.ensemble import COLOCATE, ELASTIC, Ensemble, Fitted, slowest_h
+from opengyre.app.simulate.ensemble import Fitted, slowest_h
 from opengyre.app.simulate.presets import Span, load_preset, preset_names, workplace
-from opengyre.core.errors import UserError
+from opengyre.app.simulate.workers import Each
 
 FRESH = 1_000_003
 """Added to a set's number and the seed: no candidate was accepted on such a seed."""
@@ -117,18 +118,19 @@ def simulate_set(name: str, fitted: Fitted, seed: int) -> Hours:
 
 
 def table(
-    ensemble: Ensemble, seed: int, sets: int, watch: Callable[[str, list[Hours]], None]
+    sets: Sequence[Fitted], seed: int, each: Each, watch: Callable[[str, list[Hours]], None]
 ) -> Iterator[Row]:
     """The rows, preset by preset; watch gets the hours of each preset's sets."""
-    chosen = ensemble.accepted[:sets]
-    if not chosen:
-        raise UserError("at least one accepted set", "none", "run: opengyre simulate calibrate")
-    for name in preset_names():
+    names = [name for name in preset_names() if load_preset(name).published]
+    simulated = each(_simulate_set, [(name, fitted, seed) for name in names for fitted in sets])
+    for name in names:
         preset = load_preset(name)
-        if not preset.published:
-            continue
-        hours = [simulate_set(name, fitted, seed) for fitted in chosen]
+        hours = list(islice(simulated, len(sets)))
         watch(name, hours)
         for baseline, span in preset.published.items():
             speedups = tuple(one.speedup(baseline) for one in hours)
             yield Row(name, baseline, span, speedups, preset.calibrated)
+
+
+def _simulate_set(of: tuple[str, Fitted, int]) -> Hours:
+    return simulate_set(*of)

@@ -1,13 +1,19 @@
 """The simulator's tables."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from rich.table import Table
 
 from opengyre.app.simulate.baselines import Result
 from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.ensemble import Fitted
 from opengyre.app.simulate.paper import Hours, Row
-from opengyre.app.simulate.presets import Preset, load_preset, preset_names
+from opengyre.app.simulate.population import quantile
+from opengyre.app.simulate.presets import CALIBRATED, Preset, load_preset, preset_names
+
+SOLVED = ("nominal_h", "member_spread")
+"""Parameters that the published durations pin."""
 
 
 def presets_table() -> Table:
@@ -82,6 +88,23 @@ def scene_words(name: str, preset: Preset, scene: Scene) -> str:
         f"places, {plan.total_steps} steps of {plan.groups_per_step} groups of {plan.group_size}, "
         f"mu {plan.steps_per_burst}, phi {plan.staleness_steps}, {executions:,} executions"
     )
+
+
+def spread_table(sets: Sequence[Fitted]) -> Table:
+    """What accepted sets leave of each range that sets were drawn from."""
+    table = Table(title="Accepted sets", box=None, padding=(0, 1, 0, 0))
+    table.add_column("parameter", no_wrap=True)
+    for heading in ("drawn from", "lowest", "10%", "median", "90%", "highest"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    prior = load_preset(CALIBRATED).assumed
+    drawn = {name: f"{min(among):g}, …, {max(among):g}" for name, among in prior.choices.items()}
+    drawn |= {name: f"{low:g} to {high:g}" for name, (low, high) in prior.ranges.items()}
+    drawn |= dict.fromkeys(SOLVED, "solved for")
+    for name, source in drawn.items():
+        values = [one.parameters[name] for one in sets]
+        row = [quantile(values, share) for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
+        table.add_row(name, source, *(f"{value:.3g}" for value in row))
+    return table
 
 
 def results_table(results: list[Result]) -> Table:

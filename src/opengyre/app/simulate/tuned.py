@@ -11,9 +11,18 @@ from statistics import fmean
 
 from rich.table import Table
 
-from opengyre.app.simulate.baselines import BUDGETS, BURSTS, Choice, Result, run, splits
+from opengyre.app.simulate.baselines import (
+    BUDGETS,
+    BURSTS,
+    COLOCATE,
+    ELASTIC,
+    Choice,
+    Result,
+    run,
+    splits,
+)
 from opengyre.app.simulate.build import Scene
-from opengyre.app.simulate.ensemble import COLOCATE, ELASTIC, Fitted
+from opengyre.app.simulate.ensemble import Fitted
 from opengyre.app.simulate.paper import FRESH, scene_of
 from opengyre.app.simulate.presets import load_preset, preset_names
 from opengyre.sim.outcome import Outcome
