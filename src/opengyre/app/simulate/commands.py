@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -161,7 +162,7 @@ def run_table(options: SimulateOptions) -> None:
             sets = tuple(each(partial(in_calls, calls=options.calls), sets))
         rows = list(table(sets, options.seed, each, watch))
     console.print(paper_table(rows))
-    for line in [*words, *_paper_words(sources, rows)]:
+    for line in [*words, *_paper_words(sources, sets, rows)]:
         console.print(line, highlight=False, soft_wrap=True)
     if options.json is not None:
         write_json([row.as_json() for row in rows], options.json)
@@ -169,13 +170,14 @@ def run_table(options: SimulateOptions) -> None:
         pages().table_page(options.html, rows, scene_of(CALIBRATED, middle(sources)))
 
 
-def _paper_words(ensemble: Ensemble, rows: list[Row]) -> list[str]:
+def _paper_words(ensemble: Ensemble, sets: Sequence[Fitted], rows: list[Row]) -> list[str]:
     predicted = [row for row in rows if not row.calibrated]
     hits = sum(row.hit for row in predicted)
-    sets = len(rows[0].simulated)
+    ancestors, of = (len({one.ancestor for one in some}) for some in (sets, ensemble.accepted))
     return [
-        f"{sets} of {len(ensemble.accepted)} accepted sets ({ensemble.candidates} tried); fitted to "
-        f"{CALIBRATED} alone; spread is the standard deviation over sets",
+        f"{len(sets)} of {len(ensemble.accepted)} accepted sets ({ensemble.candidates} tried), from "
+        f"{ancestors} of {of} blindly drawn ancestors; fitted to {CALIBRATED} alone; spread is the "
+        "standard deviation over sets",
         f"predicted rows inside the published span: {hits} of {len(predicted)}",
     ]
 
