@@ -7,6 +7,7 @@ read; every response, refusals included, is in the words of the dialect that was
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -23,6 +24,7 @@ from opengyre.proxy.delivery import Delivery
 from opengyre.proxy.dialects.base import Dialect
 from opengyre.proxy.executions import Door, Executions
 from opengyre.proxy.families.base import Family
+from opengyre.proxy.history import UnreadError
 from opengyre.proxy.messages import Json
 from opengyre.proxy.reading import Reading
 from opengyre.proxy.refusals import Kind, Refusal
@@ -42,6 +44,7 @@ MODELS = ("policy",)
 UNROUTED = {404: Kind.NOT_FOUND, 405: Kind.WRONG_METHOD}
 """What the router says of paths and methods that it does not know."""
 
+T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
@@ -95,6 +98,8 @@ class Edge:
         self._ids, self._voices = ids, voices
         self._beside = ThreadPoolExecutor(1, "reading")
         """One thread: it shares the interpreter with the event loop, and more would starve that."""
+        self._apart = ThreadPoolExecutor(1, "huge words")
+        """For what cannot be done in pieces; it leaves the interpreter to others meanwhile."""
 
     def generation(self, dialect: Dialect) -> Endpoint:
         """Endpoint that answers with a model's reply."""
@@ -118,9 +123,10 @@ class Edge:
         async def endpoint(request: Request) -> ASGIApp:
             try:
                 door = self._door(request)
-                reading = await self._read(dialect, door, request)
-                async with self._sessions.turns.one():
-                    counted = self._sessions.count(door, reading.asked)
+                reading = await self._read(dialect, door, request, None)
+                counted = await self._with(
+                    door, reading, None, lambda: self._sessions.count(door, reading.asked)
+                )
             except Refusal as refusal:
                 return self._refuse(dialect, request, refusal)
             except ClientDisconnect:
@@ -166,9 +172,27 @@ class Edge:
         return self._voices.tell(dialect, body(dialect))
 
     async def _answer(self, dialect: Dialect, door: Door, request: Request) -> ASGIApp:
-        reading = await self._read(dialect, door, request)
-        async with self._sessions.turns.one():
-            return self._begin(dialect, door, request, reading)
+        context = self._sessions.limits.context_tokens
+        reading = await self._read(dialect, door, request, context)
+        return await self._with(
+            door, reading, context, lambda: self._begin(dialect, door, request, reading)
+        )
+
+    async def _with(
+        self, door: Door, reading: Reading, context: int | None, do: Callable[[], T]
+    ) -> T:
+        """What is done with it in a turn of the event loop; afterwards its body is let go."""
+        try:
+            try:
+                async with self._sessions.turns.one():
+                    return do()
+            except UnreadError:
+                await self._look_ahead(door, reading, context)
+            async with self._sessions.turns.one():
+                return do()
+        finally:
+            door.history.forget(reading.asked.conversation)
+            reading.let_go()
 
     def _begin(self, dialect: Dialect, door: Door, request: Request, reading: Reading) -> Delivery:
         origin = Origin(
@@ -177,11 +201,7 @@ class Edge:
             digest=reading.digest,
             headers=_headers(request),
         )
-        try:
-            job = self._sessions.answer(door, reading.asked, origin)
-        finally:
-            door.history.forget(reading.asked.conversation)
-            reading.let_go()
+        job = self._sessions.answer(door, reading.asked, origin)
         return Delivery(
             dialect=dialect,
             asked=reading.asked,
@@ -193,22 +213,37 @@ class Edge:
             failed=lambda error: self._sessions.fault(door, error),
         )
 
-    async def _read(self, dialect: Dialect, door: Door, request: Request) -> Reading:
+    async def _read(
+        self, dialect: Dialect, door: Door, request: Request, context: int | None
+    ) -> Reading:
         """The request; what takes long to read or to encode is done beside the event loop."""
         body = await read_body(request, self._sessions.limits.max_body_bytes)
         headers = _headers(request)
         async with self._sessions.turns.one():
             found = door.reader.lines.find(body)
             if len(body) - (found.cut.end if found else 0) <= SHORT:
-                return door.reader.read(dialect, body, headers, found)
-
-        def read_and_encode() -> Reading:
-            reading = door.reader.read(dialect, body, headers, found)
-            door.history.look_ahead(reading.asked.conversation)
-            return reading
-
+                reading = door.reader.read_rest(dialect, body, headers, found)
+                if reading is not None:
+                    return reading
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._beside, read_and_encode)
+        reading = await loop.run_in_executor(
+            self._beside, door.reader.read, dialect, body, headers, found
+        )
+        try:
+            await self._look_ahead(door, reading, context)
+        except Refusal:
+            self._sessions.notice(door, reading.asked, headers)
+            raise
+        return reading
+
+    async def _look_ahead(self, door: Door, reading: Reading, context: int | None) -> None:
+        """Encode it beside the event loop; between two pieces others have the thread."""
+        loop = asyncio.get_running_loop()
+        pieces = door.history.looking_ahead(reading.asked.conversation, context)
+        takes_long: bool | None = False
+        while takes_long is not None:
+            thread = self._apart if takes_long else self._beside
+            takes_long = await loop.run_in_executor(thread, next, pieces, None)
 
     def _door(self, request: Request) -> Door:
         return self._executions.find(

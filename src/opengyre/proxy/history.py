@@ -10,21 +10,23 @@ off before it, and the fork is counted.
 
 import itertools
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from opengyre.core.reasons import ForkReason
 from opengyre.core.tokens import TokenIds
-from opengyre.proxy.families.base import Family, encode_answer, encode_turn
+from opengyre.proxy.families.base import Family, without_stop
+from opengyre.proxy.families.pieces import PIECE
 from opengyre.proxy.messages import (
     Conversation,
     Message,
-    Tool,
     Turn,
     head_key,
     text_digest,
     turn_digest,
 )
+from opengyre.proxy.refusals import context_full
 
 AFTER_COMPACTION = (
     "This session is being continued from a previous conversation",
@@ -42,6 +44,7 @@ REPLY = -1
 """Place of a node that ends with its call's answer; the root has it too, and no call."""
 
 Key = bytes
+T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
@@ -120,6 +123,29 @@ class Ahead:
     steps: list[Step]
 
 
+class UnreadError(Exception):
+    """Too little of a conversation was read to plan for it: look ahead first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a prompt before it is encoded."""
+
+    before: str
+    own: str | list[int]
+    """Text, or tokens as they were sampled."""
+    after: str
+    step: Step | None
+    """The turn that it ends, whose length is not known yet."""
+    answer: bool = False
+    """A stop token at the end of own belongs to after."""
+
+    @property
+    def characters(self) -> int:
+        """To encode."""
+        return len(self.before) + len(self.own if isinstance(self.own, str) else "")
+
+
 class History:
     """The trie of one execution."""
 
@@ -138,11 +164,17 @@ class History:
         return self._root
 
     def plan(
-        self, conversation: Conversation, *, summary: bool = False, fresh: bool = False
+        self,
+        conversation: Conversation,
+        *,
+        summary: bool = False,
+        fresh: bool = False,
+        may_read: bool = True,
     ) -> Plan:
         """How to prompt for the next answer. summary: the request asks for a compaction.
 
-        fresh: it is a sub-agent's first one, whatever its opening shares with others.
+        fresh: it is a sub-agent's first one, whatever its opening shares with others. may_read: a past
+        that is not enough is read whole, which takes long; else that raises UnreadError.
         """
         ahead = self._ahead.pop(id(conversation), None)
         if ahead is not None:
@@ -151,10 +183,12 @@ class History:
         node, known, unfaithful = self._walk(conversation, turns)
         unread = len(past.keys) if past else 0
         if past and known <= unread:  # it parts before what was read, or right there
+            if not may_read:
+                raise UnreadError
             return self.plan(past.whole(), summary=summary, fresh=fresh)
         new = turns[max(known - unread, 0) :]
         if ahead is None or (ahead.node, ahead.known) != (node, known):
-            ids, steps = self._encode(conversation, node, turns, known - unread)
+            ids, steps = _last(self._encoding(conversation, node, turns, known - unread))
         else:
             ids, steps = ahead.ids, ahead.steps
         stop = self._stop(node)
@@ -178,13 +212,22 @@ class History:
 
     def look_ahead(self, conversation: Conversation) -> None:
         """Encode now, in whatever thread, what plan will need in the event loop; see forget."""
+        _last(self.looking_ahead(conversation, None))
+
+    def looking_ahead(
+        self, conversation: Conversation, context: int | None
+    ) -> Generator[bool, None, None]:
+        """Look ahead, a piece at a time; yields whether the next one will take long.
+
+        Raises Refusal once the prompt cannot fit a context.
+        """
         read = conversation
         node, known, _ = self._walk(read, read.turns())
         if read.past and known <= len(read.past.keys):
             read = read.past.whole()
             node, known, _ = self._walk(read, read.turns())
         unread = len(read.past.keys) if read.past else 0
-        ids, steps = self._encode(read, node, read.turns(), known - unread)
+        ids, steps = yield from self._encoding(read, node, read.turns(), known - unread, context)
         self._ahead[id(conversation)] = Ahead(conversation, read, node, known, ids, steps)
 
     def forget(self, conversation: Conversation) -> None:
@@ -277,34 +320,73 @@ class History:
         assert node.call_id is not None
         return self._tokens[node.call_id].output[-1:].tolist()
 
-    def _encode(
-        self, conversation: Conversation, node: Node, turns: list[Turn], known: int
-    ) -> tuple[list[int], list[Step]]:
-        """(tokens after the node's own, its stop token not among them; the turns they hold)."""
+    def _encoding(
+        self,
+        conversation: Conversation,
+        node: Node,
+        turns: list[Turn],
+        known: int,
+        context: int | None = None,
+    ) -> Generator[bool, None, tuple[list[int], list[Step]]]:
+        """(tokens after the node's own, its stop token not among them; the turns they hold).
+
+        Yields after each piece of work, and whether the next one will take long. Raises Refusal once a context is given that is too short.
+        """
         family = self._family
         start = node.length - len(self._stop(node))
+        chunks = list(self._chunks(conversation, turns, known))
         ids = family.encode(family.turn_end) if node.reply else []
-        steps = []
+        _check_fits(start + len(ids) + sum(map(self._fewest, chunks)), context)
+        steps, unpaused = [], 0
+        for chunk in chunks:
+            unpaused += chunk.characters
+            ids += family.encode(chunk.before)
+            begun = len(ids)
+            for piece in family.pieces(chunk.own) if isinstance(chunk.own, str) else [chunk.own]:
+                ids += piece
+                _check_fits(start + len(ids), context)
+                if unpaused >= PIECE or not piece:
+                    unpaused = max(0, unpaused - PIECE)
+                    yield not piece
+            if chunk.answer:
+                ids[begun:] = without_stop(family, ids[begun:])
+            ids += family.encode(chunk.after)
+            if chunk.step is not None:
+                steps.append(replace(chunk.step, length=start + len(ids)))
+        return ids, steps
+
+    def _chunks(self, conversation: Conversation, turns: list[Turn], known: int) -> Iterator[Chunk]:
+        family = self._family
         if known < 0:
-            ids += family.encode(family.head(conversation.system, conversation.tools))
             key = text_digest(head_key(conversation.system, conversation.tools))
-            steps.append(Step(key, "", start + len(ids)))
+            head = family.head(conversation.system, conversation.tools)
+            yield Chunk("", head, "", Step(key, "", 0))
         for place in range(max(known, 0), len(turns)):
             turn = turns[place]
-            key = turn_digest(turn)
+            step = Step(turn_digest(turn), turn[0].thinking, 0)
             before = turns[place - 1] if place else None
-            ids += self._chunk(turn, key, before, conversation.tools)
-            steps.append(Step(key, turn[0].thinking, start + len(ids)))
-        return ids + family.encode(family.opening(turns[-1] if turns else None)), steps
+            if turn[0].role != "assistant":
+                yield Chunk("", family.render(turn), "", step)
+                continue
+            sampled = self._as_sampled(turn, step.key)
+            own = family.body(turn, conversation.tools) if sampled is None else sampled
+            yield Chunk(family.opening(before), own, family.turn_end, step, answer=True)
+        yield Chunk("", family.opening(turns[-1] if turns else None), "", None)
 
-    def _chunk(self, turn: Turn, key: Key, before: Turn | None, tools: Sequence[Tool]) -> list[int]:
-        """A turn's tokens: as sampled if this very answer was, else as the template writes it."""
+    def _fewest(self, chunk: Chunk) -> int:
+        """Tokens that it has at least; a stop token may be left out."""
+        if isinstance(chunk.own, str):
+            return max(0, self._family.fewest(chunk.own) - 1)
+        return max(0, len(chunk.own) - 1)
+
+    def _as_sampled(self, turn: Turn, key: Key) -> list[int] | None:
+        """The tokens of a turn that is this very answer; None where the template writes it."""
         calls = turn[0].calls
         sampled = self._sampled.get(calls[0].call_id) if calls else None
         same = sampled is not None and sampled.key == key
         if sampled is None or not same or turn[0].thinking not in {"", sampled.thinking}:
-            return encode_turn(self._family, turn, before, tools)
-        return encode_answer(self._family, sampled.output.tolist(), before)
+            return None
+        return sampled.output.tolist()
 
     def _fork(
         self, node: Node, known: int, new: list[Turn], *, summary: bool, unfaithful: bool
@@ -327,6 +409,21 @@ class History:
         told = "\n".join(message.text for turn in new for message in turn if message.role != "tool")
         known = [text for text in self._summaries if len(text) >= LONG_SUMMARY]
         return any(mark in told for mark in (*AFTER_COMPACTION, *known))
+
+
+def _check_fits(tokens: int, context: int | None) -> None:
+    if context is not None and tokens >= context:
+        raise context_full(tokens, context, at_least=True)
+
+
+def _last(work: Generator[bool, None, T]) -> T:
+    """What comes of it, without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
 
 
 def _first(ids: "array[int]", count: int) -> "array[int]":

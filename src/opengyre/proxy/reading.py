@@ -85,6 +85,16 @@ class Reader:
         self, dialect: Dialect, body: bytes, headers: dict[str, str], found: Found | None
     ) -> Reading:
         """The request in this body; found: what lines.find said of it. Raises Refusal."""
+        reading = self.read_rest(dialect, body, headers, found)
+        if reading is None:
+            reading = self.read_rest(dialect, body, headers, None)
+        assert reading is not None
+        return reading
+
+    def read_rest(
+        self, dialect: Dialect, body: bytes, headers: dict[str, str], found: Found | None
+    ) -> Reading | None:
+        """The same, or None where what comes after the cut cannot be understood by itself."""
         text = found.cut.rest_of(body) if found else body
         try:
             value = decode(text)
@@ -92,7 +102,7 @@ class Reader:
         except Refusal:
             if found is None:
                 raise
-            return self.read(dialect, body, headers, None)  # a refusal names a place in the whole
+            return None  # a refusal names a place in the whole
         name = next((name for name in LISTS if isinstance(value.get(name), list)), "")
         listed = value.get(name)
         items = listed if isinstance(listed, list) else []
@@ -102,7 +112,7 @@ class Reader:
             and places is not None
             and places[0] == found.cut.start.list_at
         ):
-            return self.read(dialect, body, headers, None)
+            return None
         new = items[found.cut.start.leading :] if found else items
         chains = list(
             itertools.accumulate(new, _chained, initial=found.cut.chain if found else b"")

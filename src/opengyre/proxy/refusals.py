@@ -69,9 +69,10 @@ def bad(message: str, param: str | None = None) -> Refusal:
     return Refusal(Kind.BAD_REQUEST, text, param=param)
 
 
-def context_full(found: int, maximum: int) -> Refusal:
-    """The one wording that harnesses know."""
-    message = f"prompt is too long: {found} tokens > {maximum} maximum"
+def context_full(found: int, maximum: int, *, at_least: bool = False) -> Refusal:
+    """The one wording that harnesses know. at_least: not all of the prompt was counted."""
+    some = "at least " if at_least else ""
+    message = f"prompt is too long: {some}{found} tokens > {maximum} maximum"
     return Refusal(Kind.BAD_REQUEST, message, context_full=True)
 
 

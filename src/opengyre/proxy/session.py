@@ -98,13 +98,14 @@ class Sessions:
             door.unread, door.unfinished = [], []
 
     def count(self, door: Door, asked: Asked) -> int:
-        """Prompt tokens that this request would have."""
-        return len(door.history.plan(asked.conversation).prompt_ids)
+        """Prompt tokens that this request would have. Raises UnreadError."""
+        return len(door.history.plan(asked.conversation, may_read=False).prompt_ids)
 
     def answer(self, door: Door, asked: Asked, origin: Origin) -> Job:
         """The job that answers this request: a new one, or the one that its retry belongs to.
 
-        Raises Refusal when the prompt does not fit, or the door was shut while it was read.
+        Raises Refusal when the prompt does not fit, or the door was shut while it was read;
+        UnreadError when too little of it was read.
         """
         door.check_open()
         job = door.jobs.get(origin.digest)
@@ -115,6 +116,10 @@ class Sessions:
             door.counted()
         job.ask(asked.conversation.tools)
         return job
+
+    def notice(self, door: Door, asked: Asked, headers: dict[str, str]) -> None:
+        """A call that will not begin: later ones of its session may still ask what it was."""
+        self._classified(door, asked, headers)
 
     def delivered(self, door: Door, job: Job) -> None:
         """The whole answer went out: the same request again is a new one."""
@@ -175,7 +180,9 @@ class Sessions:
             raise too_many_calls(len(door.live))
         role, why = self._classified(door, asked, origin.headers)
         fresh = role is Role.SUB_AGENT and not asked.conversation.answered
-        plan = door.history.plan(asked.conversation, summary=role in SUMMARIES, fresh=fresh)
+        plan = door.history.plan(
+            asked.conversation, summary=role in SUMMARIES, fresh=fresh, may_read=False
+        )
         room = self.limits.context_tokens - len(plan.prompt_ids)
         if room <= 0:
             raise context_full(len(plan.prompt_ids), self.limits.context_tokens)

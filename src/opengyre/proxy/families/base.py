@@ -6,7 +6,7 @@ is when the policy samples it: there the prompt ends with the opening. The token
 answer belongs to what follows: to turn_end, or, where a family has none, to the next turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,6 +61,14 @@ class Family(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Token ids; special tokens in text become themselves."""
+        ...
+
+    def pieces(self, text: str) -> Iterator[list[int]]:
+        """encode(text), a piece at a time; an empty one comes before one that will take long."""
+        ...
+
+    def fewest(self, text: str) -> int:
+        """Tokens that encode(text) has at least, told without encoding it."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:

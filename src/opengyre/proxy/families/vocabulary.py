@@ -4,11 +4,13 @@ Invariant: every token that a family builds on is one token of the tokeniser, wh
 it; a tokeniser for which that is not so is refused before anything runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 from tokenizers import Tokenizer
 
 from opengyre.core.errors import UserError
+from opengyre.proxy.families.pieces import HUGE, PIECE, Splitter
 
 LONG = 4096
 """Characters from which a text is encoded as a batch of one: that lets other threads run meanwhile."""
@@ -25,6 +27,26 @@ class Vocabulary:
         if len(text) > LONG:
             return list(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def pieces(self, text: str) -> Iterator[list[int]]:
+        """encode(text) a piece at a time, so that others can be served in between.
+
+        An empty piece says that the next one will take long, since the text has no place to cut.
+        """
+        if len(text) <= PIECE or not self._splitter.splits:
+            if len(text) > HUGE:
+                yield []
+            yield self.encode(text)
+        else:
+            yield from self._splitter.pieces(text)
+
+    def fewest(self, text: str) -> int:
+        """Tokens that encode(text) has at least; told without encoding it."""
+        return self._splitter.fewest(text) if len(text) > PIECE else 0
+
+    @cached_property
+    def _splitter(self) -> Splitter:
+        return Splitter(self._tokenizer)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
