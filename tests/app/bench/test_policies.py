@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from opengyre.app.bench.policies import Contender, measure
+from opengyre.app.bench.show import simulate_words
 from opengyre.app.bench.workload import Workload, write_workload
 
 
@@ -35,3 +36,12 @@ def test_a_run_ends_and_its_figures_add_up(tmp_path: Path) -> None:
     assert run.execution_s > work.wait_s
     assert 0 < run.reward < 1
     assert run.packed_tokens > 0
+
+
+def test_kept_runs_say_how_they_are_simulated() -> None:
+    names = ["async-1-1-0", "async-1-1-1", "colocate-0", "colocate-1", "elastic-0", "elastic-1"]
+    words = simulate_words([Path("b/runs") / name for name in names])
+    assert words.endswith(
+        "opengyre simulate --from b/runs/colocate-0 "
+        "--against b/runs/async-1-1-0 --against b/runs/elastic-0"
+    )

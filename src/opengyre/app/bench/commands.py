@@ -18,6 +18,7 @@ from opengyre.app.bench.show import (
     policies_json,
     policies_table,
     policies_words,
+    simulate_words,
     tree_json,
     tree_table,
     write_json,
@@ -43,6 +44,9 @@ def run_policies(workload: Workload, repeats: int, keep: Path | None, json: Path
     console.print(policies_table(runs, result))
     for words in policies_words(runs, result):
         console.print(words, highlight=False)
+    if keep is not None:
+        words = simulate_words(sorted((keep / "runs").iterdir()))
+        console.print(words, highlight=False, soft_wrap=True)
     if json is not None:
         write_json(policies_json(runs, result, workload), json)
 

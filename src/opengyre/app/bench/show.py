@@ -73,6 +73,14 @@ def policies_words(runs: Sequence[PolicyRun], result: PolicyResult) -> list[str]
     ]
 
 
+def simulate_words(runs: Sequence[Path]) -> str:
+    """How the same is simulated: the first repeat of each policy, predicted from that of another."""
+    first = [run for run in runs if run.name.endswith("-0")]
+    fitted = next(run for run in first if run.name.startswith("colocate"))
+    others = " ".join(f"--against {run}" for run in first if run != fitted)
+    return f"beside a simulation: opengyre simulate --from {fitted} {others}"
+
+
 def tree_table(result: TreeResult) -> Table:
     """Ratios with the figures that they come from."""
     table = Table(title=f"Tree-packed / path-expanded, {result.run}", box=SIMPLE_HEAD)
