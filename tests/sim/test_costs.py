@@ -22,11 +22,9 @@ ALONE, FULL = 10.0, 40.0
     tokens=st.fixed_dictionaries(
         {name: st.floats(1.0, 300.0) for name in ("answer", "observation", "first_prompt")}
     ),
-    waits=st.fixed_dictionaries(
-        {name: SECONDS for name in ("tool", "start", "stop", "evaluation")}
-    ),
+    waits=st.fixed_dictionaries(dict.fromkeys(("tool", "start", "stop", "evaluation"), SECONDS)),
     costs=st.fixed_dictionaries(
-        {name: SECONDS for name in ("step", "publish", "to_training", "to_rollout")}
+        dict.fromkeys(("step", "publish", "to_training", "to_rollout"), SECONDS)
     ),
     prefill=st.floats(10.0, 1000.0),
     share=st.floats(0.2, 2.0),
