@@ -43,6 +43,18 @@ SCOPES = {
         Faults(),
         {"elastic": 920, "forecast": 956, "colocate": 1411, "async": 198},
     ),
+    "a core that the rest cannot stand in for": Scope(
+        SchedulePlan(
+            cells=(2, 1),
+            group_size=2,
+            groups_per_step=1,
+            steps_per_burst=1,
+            staleness_steps=1,
+            total_steps=3,
+        ),
+        Faults(),
+        {"elastic": 232, "forecast": 240, "colocate": 524, "async": 155},
+    ),
     "bursts of two steps and a mishap": Scope(
         SchedulePlan(
             cells=(2, 1, 1),
