@@ -65,9 +65,20 @@ def remember(config: RunConfig, store: RunStore) -> None:
 
 
 def recorded_config(store: RunStore) -> RunConfig | None:
-    """The configuration of the run, options of the command line included; None for older runs."""
+    """The configuration of the run, options of the command line included; None for older runs.
+
+    Raises UserError for one that cannot be read.
+    """
     known = store.meta(META)
-    return None if known is None else RunConfig.model_validate_json(known)
+    if known is None:
+        return None
+    try:
+        return RunConfig.model_validate_json(known)
+    except ValueError as error:
+        wanted = f"the configuration of the run in {store.path}, as this version reads it"
+        first = str(error).split("\n", 1)[-1].replace("\n", " ").split(" [type=")[0]
+        action = "take the version of opengyre that made the run, or a store that is not damaged"
+        raise UserError(wanted, first, action) from error
 
 
 def _began(store: Path) -> bool:

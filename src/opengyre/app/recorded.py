@@ -48,11 +48,23 @@ class Execution:
     fate: Fate
 
 
+NAMED = 6
+"""Runs that a message lists: more do not help to choose."""
+
+
 def open_run(run: Path) -> RunStore:
     """The store of a run folder. Raises UserError."""
     if not (run / "run.sqlite").is_file():
-        raise UserError(f"a run folder at {run}", "no run.sqlite in it", "pass a run's folder")
+        raise UserError(f"a run folder at {run}", "no run.sqlite in it", _runs_near(run))
     return RunStore(run / "run.sqlite")
+
+
+def _runs_near(run: Path) -> str:
+    """Such as those of a bench, which stand below the folder that it was told to keep."""
+    below = sorted(one.parent for one in [*run.glob("*/run.sqlite"), *run.glob("*/*/run.sqlite")])
+    names = ", ".join(str(one) for one in below[:NAMED])
+    more = f" and {len(below) - NAMED} more" if len(below) > NAMED else ""
+    return f"choose one of those in it: {names}{more}" if below else "pass a run's folder"
 
 
 def config_of(run: Path, store: RunStore) -> RunConfig | None:
@@ -65,8 +77,16 @@ def config_of(run: Path, store: RunStore) -> RunConfig | None:
     raw = load_config(run / "config.toml").model_dump()
     summary = run / "summary.json"
     if summary.is_file():
-        raw["run"]["seed"] = json.loads(summary.read_text())["seed"]
+        raw["run"]["seed"] = _seed_of(summary)
     return RunConfig.model_validate(raw)
+
+
+def _seed_of(summary: Path) -> int:
+    try:
+        return int(json.loads(summary.read_text())["seed"])
+    except (ValueError, KeyError, TypeError) as error:
+        action = "mend it, or remove it if the seed in config.toml is the run's"
+        raise UserError(f"the run's seed in {summary}", repr(error), action) from error
 
 
 class Recorded:

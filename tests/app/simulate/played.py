@@ -11,8 +11,9 @@ from opengyre.app.simulate.calibrate import (
 )
 from opengyre.app.simulate.replay import lanes_of
 from opengyre.scheduler.base import CloseStep, Decision, GroupDispatched
+from opengyre.sim.execution import Execution
 from opengyre.sim.outcome import Outcome
-from opengyre.sim.rollouts import Execution, Rollouts
+from opengyre.sim.rollouts import Rollouts
 from opengyre.sim.world import Setting, World
 
 
@@ -98,7 +99,9 @@ def play(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> tuple[Measured, O
         limit_s=setting.workload.limit_s,
         token_budget=int(min(1e9, setting.machine.micro_step_tokens)),
         groups=groups,
+        other_calls=(),
         steps=steps,
+        planned_steps=len(steps),
         spans=tuple(lanes_of(outcome, len(setting.plan.cells))),
         levels=tuple(outcome.waterlevel),
         starts=1,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from opengyre.app.report import figures as of_runs
+from opengyre.app.report.lanes import Span
 from opengyre.app.simulate import figures
 from opengyre.app.simulate.baselines import Choice, run
 from opengyre.app.simulate.build import Scene
@@ -15,6 +17,7 @@ from opengyre.core.reasons import CellRole
 from opengyre.scheduler.base import SchedulePlan
 from opengyre.sim.script import Script, Turn
 from opengyre.sim.workload import Machine, Workload
+from opengyre.store.rows import EventRow
 
 PLAN = SchedulePlan(
     cells=(4, 4),
@@ -84,6 +87,24 @@ def test_lanes_and_waterlevel_share_their_seconds() -> None:
     outcome = run(SCENE, ELASTIC, 0).outcome
     upper, lower = figures.cells(outcome, PLAN), figures.waterlevel(outcome, PLAN)
     assert max(upper.layout.xaxis.range) == max(lower.layout.xaxis.range) == outcome.seconds
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(100.0, "seconds"), (90_000.0, "hours")])
+def test_a_waterlevel_lasts_to_the_end_in_a_unit_that_can_be_read(
+    seconds: float, unit: str
+) -> None:
+    rows = [EventRow(at=1.0, kind="waterlevel", fields={"waterlevel": 4.0, "capacity": 2.0})]
+    drawn = of_runs.waterlevel(rows, seconds)
+    assert drawn.layout.xaxis.title.text == unit
+    assert all(trace.x[-1] == drawn.layout.xaxis.range[1] for trace in drawn.data)
+    lanes = of_runs.cell_lanes([Span(0, CellRole.ROLLOUT, 0.0, seconds)], [])
+    assert lanes.layout.xaxis.range == drawn.layout.xaxis.range
+
+
+def test_differences_that_are_none_are_not_drawn_large() -> None:
+    drawn = figures.tornado(1.0, {"tool time": (0.9999, 1.0001)}, COLOCATE)
+    low, high = drawn.layout.xaxis.range
+    assert low <= 0.95 < 1.05 <= high
 
 
 def test_the_tornado_turns_every_parameter_and_puts_the_widest_last() -> None:

@@ -2,22 +2,34 @@
 
 import asyncio
 import math
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 from tests.app.simulate.played import play
 
-from opengyre.app.simulate.calibrate import measured
+from opengyre.app.recorded import config_of
+from opengyre.app.report.lanes import Span
+from opengyre.app.simulate.calibrate import (
+    Measured,
+    MeasuredCall,
+    MeasuredExecution,
+    MeasuredGroup,
+    MeasuredStep,
+    measured,
+)
 from opengyre.app.simulate.fit import fit
-from opengyre.app.simulate.load import at_least_zero
+from opengyre.app.simulate.from_run import differs
+from opengyre.app.simulate.load import at_least_zero, fit_load
 from opengyre.app.simulate.replay import compare, replay
 from opengyre.config.load import parse_config
 from opengyre.config.run import PolicyName
 from opengyre.core.errors import UserError
-from opengyre.core.reasons import Ending, FinishReason, Role, VerdictKind
+from opengyre.core.reasons import CellRole, Ending, FinishReason, Role, VerdictKind
 from opengyre.core.records import Call, ExecutionRecord, Verdict, VersionSpan
 from opengyre.scheduler.base import SchedulePlan
 from opengyre.sim.workload import Machine, Workload
@@ -104,6 +116,95 @@ def test_another_policy_is_predicted_from_one_run(monkeypatch: pytest.MonkeyPatc
         asked = fit(truth)
         asked.machine, asked.workload = found.machine, found.workload
         assert replay(asked).seconds == pytest.approx(outcome.seconds, rel=0.1), policy
+
+
+def as_found_at(run: Measured, at: float) -> Measured:
+    """What a reader would have found at some time of the run."""
+    whole = tuple(group for group in run.groups if group.ready <= at)
+    begun = [g for g in run.groups if g.dispatched <= at < g.ready]
+    calls = [call for g in begun for one in g.executions for call in one.calls if call.ended <= at]
+    steps = tuple(step for step in run.steps if step.at <= at)
+    until = steps[-1].at
+    return replace(
+        run,
+        groups=whole,
+        other_calls=tuple(calls),
+        steps=steps,
+        planned_steps=len(run.steps),
+        plan=replace(run.plan, total_steps=len(steps)),
+        spans=tuple(replace(s, end=min(s.end, until)) for s in run.spans if s.start < until),
+        levels=tuple(level for level in run.levels if level[0] <= at),
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("step", [4, 5])
+def test_a_run_that_goes_on_is_compared_up_to_its_last_step(
+    policy: PolicyName, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = play(setting(policy, seed=3), monkeypatch)
+    at = run.steps[step - 1].at + 0.01  # in the middle of a burst of three
+    found = fit(as_found_at(run, at))
+    compared = {one.name: one for one in compare(found, replay(found))}
+    assert compared["mean step time"].ratio == pytest.approx(1.0, abs=0.12)
+    assert any(f"{step} of its 12 steps" in note for note in found.notes)
+
+
+def test_slower_calls_of_the_same_agents_make_a_slower_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing but waits is taken from the record: durations of calls come from the fit."""
+    slow = Setting(
+        plan=PLAN,
+        policy="colocate",
+        workload=LOAD,
+        machine=with_fields(MACHINE, decode_alone_tokens_s=20.0, decode_full_tokens_s=60.0),
+    )
+    run, outcome = play(slow, monkeypatch)
+    before, _ = play(setting("colocate"), monkeypatch)
+    found, fast = fit(run), fit(before)
+    assert replay(found).seconds == pytest.approx(outcome.seconds, rel=0.05)
+    found.machine = fast.machine
+    assert replay(found).seconds == pytest.approx(replay(fast).seconds, rel=0.1)
+
+
+def test_twice_the_cells_are_predicted_from_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = play(setting("colocate"), monkeypatch)
+    found = fit(run)
+    many = replace(PLAN, cells=PLAN.cells * 2)
+    _, outcome = play(replace(setting("colocate"), plan=many), monkeypatch)
+    found.run = replace(run, plan=many)
+    assert replay(found).seconds == pytest.approx(outcome.seconds, rel=0.1)
+
+
+def test_staleness_is_counted_from_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, outcome = play(setting("elastic"), monkeypatch)
+    ages = run.staleness_steps()
+    assert outcome.staleness is not None
+    assert sum(ages) / len(ages) == pytest.approx(outcome.staleness.steps.mean)
+    assert max(ages) == outcome.staleness.steps.max
+
+
+def test_loads_that_are_alike_are_one_line_of_the_curve() -> None:
+    calls = tuple(MeasuredCall(10.0 * i, 10.0 * i + 1, 4, 4, 10, moved=False) for i in range(50))
+    span = Span(0, CellRole.ROLLOUT, 0.0, 600.0)
+    one = MeasuredExecution("g", 0.0, 600.0, calls, trained=True)
+    run = Measured(
+        name="alone",
+        plan=replace(PLAN, cells=(12,)),
+        policy="elastic",
+        limit_s=math.inf,
+        token_budget=100,
+        groups=(MeasuredGroup("g", 0, 0.0, (one,)),),
+        other_calls=(),
+        steps=(MeasuredStep(600.0, 0, ("g",), 10.0, 0.0),),
+        planned_steps=1,
+        spans=(span,),
+        levels=(),
+        starts=1,
+    )
+    curve = fit_load(run).curve
+    assert [(point.calls, point.at_once) for point in curve] == [(50, 1.0)]
 
 
 rows = st.lists(
@@ -260,6 +361,72 @@ def test_a_run_of_one_step_and_a_recording_are_refused(tmp_path: Path) -> None:
         measured(tmp_path / "none")
     with pytest.raises(UserError, match=r"no run\.sqlite"):
         measured(tmp_path / "nowhere")
+
+
+async def _write_unfinished(folder: Path) -> None:
+    """A third group: one of its two members has ended, the other has answered a call."""
+    with RunStore(folder / "run.sqlite") as store:
+        await _write_step(store, 2)
+        await store.rewind(2)
+        await store.put_group(
+            GroupRow(
+                group_id="g00002",
+                index=2,
+                task_id="t",
+                version_dispatched=2,
+                state=GroupState.OUTSTANDING,
+            )
+        )
+    with sqlite3.connect(folder / "run.sqlite") as file:
+        file.execute("DELETE FROM executions WHERE execution_id = 'g00002-01'")
+    file.close()
+
+
+def test_groups_that_are_not_whole_are_not_played_but_used_the_cells(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    asyncio.run(_write_unfinished(tmp_path))
+    run = measured(tmp_path)
+    assert [group.group_id for group in run.groups] == ["g00000", "g00001"]
+    assert len(run.other_calls) == 2
+    assert run.staleness_steps() == [0, 0]
+
+
+def test_runs_of_other_agents_are_told_apart(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    run = measured(tmp_path)
+    assert differs(run, run) == ""
+    longer = [replace(call, answer_tokens=400) for call in run.groups[0].executions[0].calls]
+    group = replace(run.groups[0], executions=(replace(run.executions[0], calls=tuple(longer)),))
+    assert "400 tokens" in differs(run, replace(run, groups=(group,)))
+
+
+@pytest.mark.parametrize("config", ["{", '{"run": {"nonsense": 1}}'])
+def test_a_configuration_that_cannot_be_read_is_told(tmp_path: Path, config: str) -> None:
+    write_run(tmp_path)
+    with RunStore(tmp_path / "run.sqlite") as store:
+        asyncio.run(store.put_meta("config", config))
+    with pytest.raises(UserError, match="the configuration of the run"):
+        measured(tmp_path)
+
+
+@pytest.mark.parametrize("summary", ["{", "{}", "[]", '{"seed": "x"}'])
+def test_a_summary_without_a_seed_is_told(tmp_path: Path, summary: str) -> None:
+    text = """
+        run = {steps = 2}
+        policy = {model = "quickstart"}
+        tasks = {train = "t", heldout = "h"}
+    """
+    (tmp_path / "config.toml").write_text("\n".join(line.strip() for line in text.splitlines()))
+    (tmp_path / "summary.json").write_text(summary)
+    with RunStore(tmp_path / "run.sqlite") as store, pytest.raises(UserError, match="seed"):
+        config_of(tmp_path, store)
+
+
+def test_a_folder_of_runs_says_which_there_are(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "elastic-0")
+    for folder in (tmp_path, tmp_path / "runs"):
+        with pytest.raises(UserError, match="elastic-0"):
+            measured(folder)
 
 
 def test_verdicts_that_the_waterlevel_does_not_tell_are_remarked(

@@ -16,7 +16,7 @@ from opengyre.app.simulate.baselines import Choice
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.ensemble import Ensemble, Fitted
 from opengyre.app.simulate.from_run import in_words, study
-from opengyre.app.simulate.plan import Goal, search
+from opengyre.app.simulate.plan import MOST_CELLS, Goal, search
 from opengyre.app.simulate.plan_words import advice_words, measures_table
 from opengyre.app.simulate.presets import CALIBRATED, load_preset
 from opengyre.app.simulate.whatif import Case, Change, answer, change_of, changed, usual_cases
@@ -96,6 +96,56 @@ def test_elasticity_does_not_pay_where_training_takes_no_time() -> None:
     assert words[0].split()[1].rstrip(",") in {"colocate", "async"}
 
 
+STILL = with_fields(LOAD, member_spread=0.0)
+"""All executions alike."""
+
+
+@pytest.mark.parametrize(
+    ("name", "scene"),
+    [
+        ("alike", Scene(SCENE.plan, STILL, MACHINE)),
+        ("one cell", Scene(replace(SCENE.plan, cells=(8,)), LOAD, MACHINE)),
+        ("train-bound", Scene(SCENE.plan, LOAD, with_fields(MACHINE, train_tokens_s=0.1))),
+        ("no training", Scene(SCENE.plan, LOAD, with_fields(MACHINE, train_tokens_s=1e6))),
+    ],
+)
+def test_elasticity_does_not_pay_where_nothing_can_overlap(name: str, scene: Scene) -> None:
+    """All executions end together; or one cell does all; or nearly all of the time is training, in
+    which every cell of colocate trains; or none of it is. In each the best other policy is as fast."""
+    advice = search([scene], Goal(0), 2, silent)
+    assert advice.gain is not None, name
+    assert advice.gain.pays is False, (name, advice.gain.ratio)
+    assert advice.gain.ratio >= 0.9, name
+
+
+def test_elasticity_pays_where_a_tail_leaves_cells_idle_and_data_may_not_age() -> None:
+    """Work of a few long executions and a long training: colocate waits, and so does every split."""
+    load = with_fields(LOAD, calls=20.0, member_spread=0.9)
+    plan = replace(SCENE.plan, cells=(8, 8, 8), group_size=4, groups_per_step=6)
+    scene = Scene(plan, load, with_fields(MACHINE, train_tokens_s=30.0))
+    gain = search([scene], Goal(0), 2, silent).gain
+    assert gain is not None
+    assert gain.pays, gain.ratio
+
+
+def test_cells_that_do_not_help_end_the_search() -> None:
+    goal = Goal(0, steps_per_hour=1e9, most_cells=MOST_CELLS)
+    scene = Scene(replace(SCENE.plan, cells=(2,)), STILL, MACHINE)
+    advice = search([scene], goal, 2, silent)
+    assert advice.flat
+    assert max(one.candidate.size() for one in advice.measures) < 200
+    assert "hardly faster" in advice_words(advice, [scene], None)[0]
+
+
+def test_the_most_cells_hold_for_sets_of_several_sizes() -> None:
+    worlds = [SCENE, replace(SCENE, plan=replace(SCENE.plan, cells=(4,) * 4))]
+    goal = Goal(0, steps_per_hour=1e9, most_cells=6)
+    advice = search(worlds, goal, 2, silent)
+    assert max(one.candidate.cells_in(w) for one in advice.measures for w in worlds) <= 6
+    with pytest.raises(UserError, match="--most-cells of at least"):
+        search(worlds, replace(goal, most_cells=1), 2, silent)
+
+
 def test_ratios_are_against_the_first_case_on_the_same_seeds() -> None:
     first = Case("as it ran", SCENE, ELASTIC)
     same, more = answer(
@@ -127,9 +177,25 @@ def test_a_recorded_run_answers_what_was_asked(tmp_path: Path) -> None:
     assert in_words(Change(policy="async", training_cells=1)) == "async, 1 training"
 
 
+def test_a_run_of_many_cells_is_asked_about_a_few_splits() -> None:
+    scene = replace(SCENE, plan=replace(SCENE.plan, cells=(4,) * 64))
+    names = [case.name for case in usual_cases(scene, ELASTIC)]
+    assert 2 <= sum(name.startswith("async") for name in names) <= 8
+
+
+def test_a_split_is_for_async_alone() -> None:
+    with pytest.raises(UserError, match="beside --policy async"):
+        changed(SCENE, ELASTIC, Change(training_cells=1))
+    asked = Change(training_cells=1)
+    assert changed(SCENE, Choice("async", 1), asked)[1].training_cells == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"cells": 10**9}, "--cells of at most"),
+        ({"burst": 10**9}, "--burst of at most"),
+        ({"staleness": 10**9}, "--staleness of at most"),
         ({"cells": 0}, "--cells of at least 1"),
         ({"burst": 0}, "--burst of at least 1"),
         ({"staleness": -1}, "--staleness of at least 0"),
@@ -155,6 +221,17 @@ def test_what_no_plan_can_have_is_one_clear_message(changes: dict[str, object], 
         (["--preset", "nothing"], "a preset:"),
         (["--preset", "deepswe", "--set", "cels=4"], "did you mean cells"),
         (["--preset", "deepswe", "--set", "cells=many"], "--set cells=NUMBER"),
+        (["--preset", "deepswe", "--set", "execution_h=2"], "a parameter of the preset"),
+        (["--preset", "deepswe", "--set", "cells=0"], "at least 1"),
+        (["--preset", "deepswe", "--set", "cells=2.5"], "a whole number"),
+        (["--preset", "deepswe", "--set", "training_share=1"], "below 1"),
+        (["--preset", "deepswe", "--set", "calls=1"], "at least 2"),
+        (["--preset", "deepswe", "--set", "slowdown=nan"], "--set slowdown"),
+        (["--preset", "deepswe", "--most-cells", "8"], "a target beside --most-cells"),
+        (["--preset", "deepswe", "--most-cells", "8", "--cells", "4"], "one number of cells"),
+        (["--preset", "deepswe", "--cells", "1000000"], "--cells of at most"),
+        (["--preset", "deepswe", "--json", "/dev/null/x"], "to write /dev/null/x"),
+        (["--preset", "deepswe", "--html", "/"], "--html"),
         (["--preset", "deepswe", "--hours", "4"], "--steps beside --hours"),
         (["--preset", "deepswe", "--hours", "0", "--steps", "4"], "--hours above 0"),
         (["--preset", "deepswe", "--hours", "4", "--steps-per-hour", "4"], "one target"),

@@ -23,6 +23,14 @@ STEP_TICKS = 16
 LANE_HEIGHT = 46
 """Pixels of a cell's lane: room for its label."""
 
+LONG_S = 7200.0
+"""A run from here on is shown in hours: nobody reads 70,000 seconds."""
+
+
+def time_unit(end_s: float) -> tuple[str, float]:
+    """What an axis up to there counts, and how many seconds one of them has."""
+    return ("hours", 3600.0) if end_s >= LONG_S else ("seconds", 1.0)
+
 
 def learning(steps: Sequence[StepRow], evaluations: Sequence[EventRow]) -> go.Figure:
     """Reward and pass rate of training by step; held-out pass rate as points."""
@@ -52,28 +60,33 @@ def learning(steps: Sequence[StepRow], evaluations: Sequence[EventRow]) -> go.Fi
 
 def cell_lanes(spans: Sequence[Span], publications: Sequence[EventRow]) -> go.Figure:
     """A lane per cell with its roles over time; dotted lines where weights were published."""
+    end = max((span.end for span in spans), default=1.0)
+    unit, each_s = time_unit(end)
     figure = go.Figure()
     for role, colour in COLOURS.items():
         mine = [span for span in spans if span.role is role]
         figure.add_bar(
             orientation="h",
             y=[_cell_name(span.cell) for span in mine],
-            base=[span.start for span in mine],
-            x=[span.end - span.start for span in mine],
+            base=[span.start / each_s for span in mine],
+            x=[(span.end - span.start) / each_s for span in mine],
+            customdata=[span.end - span.start for span in mine],
             name=role.value,
             marker={"color": colour, "line": {"width": 0}},
-            hovertemplate="%{base:.2f} s for %{x:.2f} s<extra>" + role.value + "</extra>",
+            hovertemplate=f"from {unit} %{{base:.2f}}, for %{{customdata:.2f}} s"
+            f"<extra>{role.value}</extra>",
         )
     for event in publications:
-        figure.add_vline(x=event.at, line={"width": 1, "dash": "dot", "color": "#888"})
+        figure.add_vline(x=event.at / each_s, line={"width": 1, "dash": "dot", "color": "#888"})
     cells = {span.cell for span in spans}
     figure.update_layout(
         title="Cells (dotted: weights published)",
         barmode="overlay",
-        xaxis={"title": "seconds", "range": [0, max((span.end for span in spans), default=1.0)]},
+        xaxis={"title": unit, "range": [0, end / each_s]},
         yaxis={
             "categoryorder": "array",
             "categoryarray": [_cell_name(c) for c in sorted(cells)[::-1]],
+            "automargin": False,  # begins where the waterlevel below it begins
         },
         height=170 + LANE_HEIGHT * len(cells),
     )
@@ -81,24 +94,27 @@ def cell_lanes(spans: Sequence[Span], publications: Sequence[EventRow]) -> go.Fi
 
 
 def waterlevel(events: Sequence[EventRow], end: float) -> go.Figure:
-    """Executions that wait or run, against the room in rollout cells; seconds as in the lanes."""
+    """Executions that wait or run, against the room in rollout cells; time as in the lanes."""
+    unit, each_s = time_unit(end)
     figure = go.Figure()
-    x = [event.at for event in events]
-    for key, name, fill in (
-        ("waterlevel", "waterlevel", "tozeroy"),
-        ("capacity", "rollout capacity", "none"),
+    x = [event.at / each_s for event in events]
+    for key, name, style in (
+        ("waterlevel", "waterlevel", {"color": "#577590"}),
+        ("capacity", "rollout capacity", {"color": "#e76f51", "dash": "dot"}),
     ):
+        y = [event.fields[key] for event in events]
         figure.add_scatter(
-            x=x,
-            y=[event.fields[key] for event in events],
+            x=[*x, end / each_s] if x else [],
+            y=[*y, *y[-1:]],  # the last level lasts
             name=name,
-            line={"shape": "hv"},
-            fill=fill,
+            mode="lines",
+            line={"shape": "hv", **style},
+            fill="tozeroy" if key == "waterlevel" else "none",
         )
     figure.update_layout(
         title="Waterlevel",
-        xaxis={"title": "seconds", "range": [0, end]},
-        yaxis_title="executions",
+        xaxis={"title": unit, "range": [0, end / each_s]},
+        yaxis={"title": "executions", "rangemode": "tozero", "automargin": False},
     )
     return figure
 

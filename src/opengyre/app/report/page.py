@@ -24,6 +24,11 @@ STYLE = (
 
 NO_SUMMARY = "<tr><td>The run has not ended yet.</td></tr>"
 
+MARGIN = {"t": 80, "b": 50, "l": 110, "r": 30}
+"""The same for all, so that lanes and waterlevel stand below one another; left: "satellite 1000"."""
+LEGEND = {"orientation": "h", "x": 1.0, "xanchor": "right", "y": 1.0, "yanchor": "bottom"}
+"""Above the plot: beside it, a longer name would make one plot narrower than the next."""
+
 HIDDEN_KEYS = ("heldout_curve", "training_pass_by_step", "role_switches_by_burst", "account")
 """Lists that the figures show better."""
 
@@ -65,7 +70,7 @@ def _figures(store: RunStore, books: Books) -> list[go.Figure]:
 def page_of(name: str, facts: dict[str, object], drawn: list[go.Figure], cut: str) -> str:
     parts = []
     for i, figure in enumerate(drawn):
-        figure.update_layout(template="plotly_white", margin={"t": 60, "b": 50, "l": 60, "r": 20})
+        figure.update_layout(template="plotly_white", margin=MARGIN, legend=LEGEND)
         parts.append(plotly.io.to_html(figure, include_plotlyjs=i == 0, full_html=False))
     rows = "".join(
         f"<tr><td>{html.escape(key)}</td><td><code>{html.escape(_text(value))}</code></td></tr>"

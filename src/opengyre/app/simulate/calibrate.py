@@ -3,7 +3,8 @@
 Invariant: times are seconds since the first dispatch, and nothing here is fitted or guessed.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from opengyre.config.run import PolicyName, RunConfig
 from opengyre.core.errors import UserError
 from opengyre.core.records import Call, ExecutionRecord
 from opengyre.scheduler.base import SchedulePlan
-from opengyre.store.rows import EventRow
+from opengyre.store.rows import EventRow, GroupRow, GroupState
 from opengyre.store.run import RunStore
 
 LEAST_STEPS = 2
@@ -94,7 +95,12 @@ class Measured:
     """The configured harness timeout."""
     token_budget: int
     groups: tuple[MeasuredGroup, ...]
+    """Those whose members all ended; of the others only the short ones would be known."""
+    other_calls: tuple[MeasuredCall, ...]
+    """Of groups that were under way when the record ends."""
     steps: tuple[MeasuredStep, ...]
+    planned_steps: int
+    """Of the configuration: more than `steps` if the run goes on, or was stopped."""
     spans: tuple[Span, ...]
     """Roles of every cell, from 0 to the last step."""
     levels: tuple[tuple[float, int], ...]
@@ -109,13 +115,29 @@ class Measured:
 
     @property
     def calls(self) -> list[MeasuredCall]:
-        """Of all executions."""
+        """Of all executions of whole groups."""
         return [call for execution in self.executions for call in execution.calls]
+
+    @property
+    def all_calls(self) -> list[MeasuredCall]:
+        """Also those of groups that are not whole: they used the cells too."""
+        return [*self.calls, *self.other_calls]
 
     @property
     def seconds(self) -> float:
         """To the end of the last step."""
         return self.steps[-1].at
+
+    def staleness_steps(self) -> list[int]:
+        """Of each consumed group: optimiser steps from its dispatch to its own."""
+        dispatched = {group.group_id: group.dispatched for group in self.groups}
+        ends = [step.at for step in self.steps]
+        return [
+            number - bisect_right(ends, dispatched[name])
+            for number, step in enumerate(self.steps)
+            for name in step.groups
+            if name in dispatched
+        ]
 
 
 def measured(run: Path) -> Measured:
@@ -166,6 +188,7 @@ class _Reader:
             total_steps=len(steps),
             training_cells=cells.training_cells,
         )
+        groups = self._groups()
         starts = sum(event.fields["name"] == "training" for event in store.events("phase"))
         return Measured(
             name=self._run.name,
@@ -173,8 +196,10 @@ class _Reader:
             policy=schedule.policy,
             limit_s=self._config.harness.timeout_s,
             token_budget=cells.token_budget,
-            groups=tuple(self._groups()),
+            groups=tuple(groups),
+            other_calls=tuple(self._other_calls({group.group_id for group in groups})),
             steps=tuple(steps),
+            planned_steps=max(self._config.run.steps, len(steps)),
             spans=tuple(self._spans(steps[-1].at, cells.count)),
             levels=tuple(
                 (event.at - self._zero, int(event.fields["waterlevel"]))
@@ -192,8 +217,23 @@ class _Reader:
                 tuple(self._execution(tries) for _, tries in sorted(members.items())),
             )
             for row in self._store.groups()
-            if (members := self._tries.get(row.group_id)) is not None
+            if self._whole(row)
+            for members in (self._tries[row.group_id],)
         ]
+
+    def _whole(self, row: GroupRow) -> bool:
+        ended = len(self._tries.get(row.group_id, ()))
+        return ended >= self._config.schedule.group_size or (
+            ended > 0 and row.state is not GroupState.OUTSTANDING
+        )
+
+    def _other_calls(self, whole: set[str]) -> Iterator[MeasuredCall]:
+        """Of training's executions, as far as one can tell: all that have not ended may be."""
+        records = {record.execution_id: record for record in self._store.executions()}
+        for execution_id in self._store.recorded():
+            record = records.get(execution_id)
+            if record is None or (record.split == "train" and record.group_id not in whole):
+                yield from map(self._call, self._store.calls(execution_id))
 
     def _execution(self, tries: Sequence[ExecutionRecord]) -> MeasuredExecution:
         calls = [call for record in tries for call in self._store.calls(record.execution_id)]

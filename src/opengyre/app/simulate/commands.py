@@ -11,12 +11,14 @@ from types import ModuleType
 
 from rich.console import Console
 
+from opengyre.app.simulate.asked import check_options
 from opengyre.app.simulate.baselines import COLOCATE, ELASTIC, Choice, Result, best, run, splits
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.calibrate_command import Calibration, calibrate
 from opengyre.app.simulate.ensemble import Ensemble, Fitted, load_ensemble
 from opengyre.app.simulate.fitting import in_calls
 from opengyre.app.simulate.from_run import answer_json, in_words, show, study, what_if_table
+from opengyre.app.simulate.outputs import check_outputs
 from opengyre.app.simulate.paper import Hours, Row, scene_of, table
 from opengyre.app.simulate.policies import run_policies
 from opengyre.app.simulate.presets import CALIBRATED, Span, load_preset, preset_names
@@ -66,6 +68,8 @@ class SimulateOptions:
 
 def run_simulate(what: str | None, options: SimulateOptions) -> None:
     """Do what the argument says. Raises UserError for none, and for an unknown preset."""
+    check_options(what, vars(options))
+    check_outputs(json=options.json, html=options.html)
     if options.from_run is not None:
         if what is not None:
             found = f"both {what} and --from {options.from_run}"

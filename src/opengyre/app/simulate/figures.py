@@ -25,13 +25,17 @@ from opengyre.sim.script import stretched
 from opengyre.sim.workload import Machine, Workload
 from opengyre.store.rows import EventRow
 
-MEASURED, SIMULATED, PUBLISHED = "#577590", "#9b5de5", "#2a9d8f"
+MEASURED, SIMULATED, PUBLISHED, CHOSEN = "#577590", "#9b5de5", "#2a9d8f", "#e76f51"
 TORNADO = 0.25
 """How far each parameter is turned either way."""
 MOST_LANES = 64
 """Cells that are drawn, evenly taken, and publications likewise: more are a blur."""
 MOST_POINTS = 20_000
 """Of a waterlevel: a page that a browser opens at once."""
+MARGIN = 0.005
+"""Of that axis, beyond the longest bar."""
+LEAST_WIDTH = 0.05
+"""Of a speed-up, either way, that a tornado's axis shows at least: less is no difference."""
 ROW_HEIGHT = 34
 """Pixels of a line of a bar chart: room for its label."""
 
@@ -59,25 +63,42 @@ def cells(outcome: Outcome, plan: SchedulePlan) -> go.Figure:
     return figure
 
 
-def waterlevel(outcome: Outcome, plan: SchedulePlan) -> go.Figure:
-    """Executions that wait or run, against the room for them."""
+def measured_cells(run_: Measured) -> go.Figure:
+    """The lanes of the run itself."""
+    figure = figures.cell_lanes(run_.spans, [])
+    figure.update_layout(title="Measured cells")
+    return figure
+
+
+def waterlevel(outcome: Outcome, plan: SchedulePlan, run_: Measured | None = None) -> go.Figure:
+    """Executions that wait or run, against the room for them; measured ones beside them."""
     capacities = [*plan.cells, plan.standalone_capacity]
     levels = level_events(outcome, capacities)
     levels = levels[:: -(-len(levels) // MOST_POINTS) or 1]
     figure = figures.waterlevel(levels, outcome.seconds)
     figure.update_layout(title="Simulated waterlevel")
+    if run_ is not None:
+        figure.add_scatter(
+            x=[at / figures.time_unit(outcome.seconds)[1] for at, _ in run_.levels],
+            y=[level for _, level in run_.levels],
+            name="measured waterlevel",
+            mode="lines",
+            line={"shape": "hv", "color": SIMULATED, "dash": "dash"},
+        )
     return figure
 
 
 def step_ends(run_: Measured, outcome: Outcome) -> go.Figure:
     """When each step ended, measured and simulated."""
     figure = go.Figure()
+    last = max(run_.seconds, outcome.seconds)
+    unit, each_s = figures.time_unit(last)
     for name, ends, colour in (
         ("measured", [step.at for step in run_.steps], MEASURED),
         ("simulated", outcome.steps, SIMULATED),
     ):
         figure.add_scatter(
-            x=ends,
+            x=[end / each_s for end in ends],
             y=list(range(1, len(ends) + 1)),
             name=name,
             mode="lines+markers",
@@ -85,8 +106,8 @@ def step_ends(run_: Measured, outcome: Outcome) -> go.Figure:
         )
     figure.update_layout(
         title="Optimiser steps, measured and simulated",
-        xaxis_title="seconds",
-        yaxis_title="steps done",
+        xaxis={"title": unit, "range": [0, last / each_s]},
+        yaxis={"title": "steps done", "rangemode": "tozero", "automargin": False},
     )
     return figure
 
@@ -101,7 +122,9 @@ def speed_under_load(load: LoadFit) -> go.Figure:
     ):
         figure.add_scatter(x=x, y=y, name=name, mode="lines+markers", line={"color": colour})
     figure.update_layout(
-        title="A call under load", xaxis_title="calls at once on a cell", yaxis_title="seconds"
+        title="A call under load (mean duration)",
+        xaxis={"title": "calls at once on a cell", "rangemode": "tozero"},
+        yaxis={"title": "seconds", "rangemode": "tozero"},
     )
     return figure
 
@@ -129,17 +152,20 @@ def what_ifs(answers: Sequence[Answer]) -> go.Figure:
 def plans(names: Sequence[str], advice: Advice) -> go.Figure:
     """Steps an hour of every finalist of a search, and what was wanted."""
     figure = go.Figure()
+    ordered = advice.measures[::-1]
     figure.add_bar(
         orientation="h",
         y=list(names)[::-1],
-        x=[one.mean for one in advice.measures][::-1],
-        error_x={"array": [one.spread for one in advice.measures][::-1]},
-        marker={"color": SIMULATED},
+        x=[one.mean for one in ordered],
+        error_x={"array": [one.spread for one in ordered]},
+        marker={"color": [CHOSEN if one is advice.best else SIMULATED for one in ordered]},
     )
     if advice.goal.steps_per_hour is not None:
-        figure.add_vline(x=advice.goal.steps_per_hour, line={"width": 1, "dash": "dot"})
+        wanted = {"line": {"width": 1, "dash": "dot"}, "annotation": {"text": "wanted"}}
+        figure.add_vline(x=advice.goal.steps_per_hour, **wanted)
+    chosen = "" if advice.best is None else "; the recommended one stands out"
     figure.update_layout(
-        title="Plans within the staleness limit",
+        title=f"Plans within the staleness limit{chosen}",
         xaxis={"title": "optimiser steps an hour", "rangemode": "tozero"},
         height=190 + ROW_HEIGHT * len(names),
     )
@@ -265,10 +291,13 @@ def tornado(as_is: float, found: dict[str, tuple[float, float]], baseline: Choic
             name=name,
             marker={"color": colour},
         )
+    ends = [end for both in found.values() for end in both]
+    low, high = min(*ends, as_is - LEAST_WIDTH), max(*ends, as_is + LEAST_WIDTH)
+    figure.add_vline(x=as_is, line={"width": 1, "color": "#888"})
     figure.update_layout(
         title=f"Speed-up of elastic over {baseline}: {as_is:.2f}, and with each parameter turned",
         barmode="overlay",
-        xaxis_title="times as fast",
+        xaxis={"title": "times as fast", "range": [low - MARGIN, high + MARGIN]},
         height=190 + ROW_HEIGHT * len(ordered),
     )
     return figure

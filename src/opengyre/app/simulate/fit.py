@@ -333,7 +333,18 @@ def _remark(run: Measured, load: LoadFit, notes: list[str]) -> None:
             "(sub-agents); the simulator plays them one after another"
         )
     if run.starts > 1:
-        notes.append(f"the run was resumed {run.starts - 1} times; its stops are in its step times")
+        times = "once" if run.starts == 2 else f"{run.starts - 1} times"
+        notes.append(
+            f"the run was resumed {times}: its stops are in its step times, and its last "
+            "configuration is taken for all of it"
+        )
+    if len(run.steps) < run.planned_steps:
+        notes.append(
+            f"the run took {len(run.steps)} of its {run.planned_steps} steps (it goes on, or was "
+            "stopped); what they took is compared"
+        )
+    if not any(step.packed_tokens for step in run.steps):
+        notes.append("no step had anything to train on: how fast cells train is not known")
     if any(span.role is CellRole.LOST for span in run.spans):
         notes.append("cells were lost in the run; the replay loses none")
     if load.curve[-1].at_once < CROWD:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 from msgspec.structs import replace as with_fields
@@ -10,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from opengyre.app.simulate.baselines import Choice
-from opengyre.app.simulate.calibrate import measured
+from opengyre.app.simulate.calibrate import Measured, measured
 from opengyre.app.simulate.fit import FASTEST_S, Fit, fit
-from opengyre.app.simulate.replay import Compared, compare, replay, scene_of_run
+from opengyre.app.simulate.replay import Compared, compare, replay, replayed_s, scene_of_run
 from opengyre.app.simulate.whatif import SEEDS, Answer, Case, Change, answer, changed, usual_cases
 from opengyre.sim.outcome import Outcome
 
+SAME_AGENTS = 1.25
+"""Between calls of an execution, or tokens of a call, of two runs of the same agents."""
 NEAR = 0.15
 """Of the measured step time: what a replay should reach."""
 
@@ -29,6 +32,11 @@ class Predicted:
     measured_s: float
     predicted_s: float
     """Of a step, on the mean."""
+    times_measured: float
+    times_predicted: float
+    """As fast as the fitted run, both measured and both simulated: what the policy makes of it."""
+    differs: str
+    """How its executions are others than those that were fitted; empty: they are alike."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,8 @@ def study(
 ) -> Studied:
     """Fit a run and ask. Without a change: what is usually asked. Raises UserError."""
     fitted = fit(measured(run))
-    predicted = [predict(fitted, other) for other in against]
     outcome = replay(fitted)
+    predicted = [predict(fitted, outcome, other) for other in against]
     scene = scene_of_run(fitted)
     choice = Choice(fitted.run.policy, fitted.run.plan.training_cells)
     if change:
@@ -115,15 +123,32 @@ def study(
     return Studied(fitted, outcome, compare(fitted, outcome), answers, predicted)
 
 
-def predict(fitted: Fit, other: Path) -> Predicted:
+def predict(fitted: Fit, replayed: Outcome, other: Path) -> Predicted:
     """The step time of another run, from its plan and policy alone."""
     run = measured(other)
     outcome = replay(replace(fitted, run=run))
+    took_s, takes_s = run.seconds / len(run.steps), replayed_s(run, outcome) / len(run.steps)
+    mine = fitted.run
     return Predicted(
-        f"{other.parent.name}/{run.name}",
+        "/".join(other.resolve().parts[-2:]),
         run.policy,
-        run.seconds / len(run.steps),
-        outcome.seconds / len(outcome.steps),
+        took_s,
+        takes_s,
+        mine.seconds / len(mine.steps) / took_s,
+        replayed_s(mine, replayed) / len(mine.steps) / takes_s,
+        differs(mine, run),
+    )
+
+
+def differs(one: Measured, other: Measured) -> str:
+    """How the agents of another run are others; empty when they are about the same."""
+    calls = [len(run.calls) / len(run.executions) for run in (one, other)]
+    tokens = [_sampled(run) for run in (one, other)]
+    if max(max(pair) / min(pair) for pair in (calls, tokens)) <= SAME_AGENTS:
+        return ""
+    return (
+        f"its executions have {calls[1]:.1f} calls of {tokens[1]:.0f} tokens, the fitted ones "
+        f"{calls[0]:.1f} of {tokens[0]:.0f}"
     )
 
 
@@ -156,6 +181,10 @@ def show(studied: Studied, console: Console) -> None:
     )
     if studied.predicted:
         console.print(predicted_table(studied.predicted))
+        for other in studied.predicted:
+            if other.differs:
+                words = f"note: {other.run} is of other agents: {other.differs}"
+                console.print(words, highlight=False, soft_wrap=True)
     console.print(what_if_table(studied.answers))
     console.print(
         f"×: times as fast, mean of {len(studied.answers[0].outcomes)} draws of the recorded groups; "
@@ -173,16 +202,21 @@ def fit_words(fitted: Fit) -> list[str]:
         f"{run.name}: {run.policy}, {len(run.plan.cells)} cells of {run.plan.cells[0]} places, "
         f"{len(run.steps)} steps of {run.plan.groups_per_step} groups of {run.plan.group_size}, "
         f"mu {run.plan.steps_per_burst}, phi {run.plan.staleness_steps}",
-        f"an execution: {load.calls:.1f} calls of {load.answer_tokens:.0f} tokens, "
+        f"an execution: {load.calls:.1f} calls of {_sampled(run):.0f} sampled tokens, "
         f"{load.start_s:.2f} s before the first, {load.tool_s:.2f} s between two, "
         f"{load.stop_s:.2f} s after the last, {load.evaluation_s:.2f} s to the verdict",
         f"a cell: {machine.decode_alone_tokens_s:.0f} tokens/s for a call alone, "
         f"{_limit_words(machine.decode_full_tokens_s)}; trains "
         f"{machine.train_tokens_s:.0f} tokens/s; a prompt token weighs "
-        f"{fitted.load.prompt_weight:.3f} of a sampled one",
-        f"optimiser step {machine.step_s:.2f} s, publication {machine.publish_s:.2f} s, switch to "
+        f"{fitted.load.prompt_weight:.3f} of a sampled one, a call by itself "
+        f"{fitted.load.call_tokens:g} of them",
+        f"beside that: optimiser step {machine.step_s:.2f} s, publication {machine.publish_s:.2f} s, switch to "
         f"training {machine.to_training_s:.2f} s, back {machine.to_rollout_s:.2f} s",
     ]
+
+
+def _sampled(run: Measured) -> float:
+    return fmean(call.answer_tokens for call in run.calls)
 
 
 def _limit_words(full: float) -> str:
@@ -227,7 +261,7 @@ def predicted_table(predicted: Sequence[Predicted]) -> Table:
     table = Table(title="Predicted for other runs", box=None, padding=(0, 2, 0, 0))
     table.add_column("run")
     table.add_column("policy", no_wrap=True)
-    for heading in ("measured s/step", "predicted", "ratio"):
+    for heading in ("measured s/step", "predicted", "ratio", "× measured", "× predicted"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in predicted:
         table.add_row(
@@ -236,6 +270,8 @@ def predicted_table(predicted: Sequence[Predicted]) -> Table:
             f"{one.measured_s:.2f}",
             f"{one.predicted_s:.2f}",
             f"{one.predicted_s / one.measured_s:.3f}",
+            f"{one.times_measured:.2f}",
+            f"{one.times_predicted:.2f}",
         )
     return table
 

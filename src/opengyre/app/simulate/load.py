@@ -27,6 +27,8 @@ MOST_SAMPLES = 3000
 """Calls that are fitted on, evenly taken: more do not change the coefficients, only the waiting."""
 BINS = 5
 """Rows of the printed curve: enough to see a bend."""
+SAME_LOAD = 0.05
+"""Calls at once between two bins that are printed as one: the difference could not be read."""
 
 
 @dataclass(frozen=True)
@@ -102,23 +104,24 @@ def fit_load(run: Measured) -> LoadFit:
     if not samples:
         raise UserError(
             "calls that met no change of roles, to fit speeds on",
-            f"none among {len(run.calls)}",
+            f"none among {len(run.all_calls)}",
             "pass a longer run",
         )
     chosen = samples[:: -(-len(samples) // MOST_SAMPLES)]
     fits = (_fitted(chosen, w, k) for w, k in product(WEIGHTS, EXTRAS))
     best = min(fits, key=lambda fit: sum((s.seconds - fit.seconds(s)) ** 2 for s in chosen))
-    left_out = len(run.calls) - len(samples)
+    left_out = len(run.all_calls) - len(samples)
     return replace(best, left_out=left_out, curve=_curve(samples, best))
 
 
 def _samples(run: Measured) -> list[Sample]:
-    changes = [(call.began, 1) for call in run.calls] + [(call.ended, -1) for call in run.calls]
+    calls = run.all_calls
+    changes = [(call.began, 1) for call in calls] + [(call.ended, -1) for call in calls]
     in_flight = _Count(changes)
     rollout = [span for span in run.spans if span.role is CellRole.ROLLOUT]
     serving = _Count([(s.start, 1) for s in rollout] + [(s.end, -1) for s in rollout])
     found = []
-    for call in run.calls:
+    for call in calls:
         cells = _steady(serving, call)
         if cells and not call.moved and call.ended > call.began:
             at_once = in_flight.mean(call.began, call.ended) / cells
@@ -150,16 +153,26 @@ def _fitted(samples: Sequence[Sample], weight: float, extra: float) -> LoadFit:
 def _curve(samples: Sequence[Sample], fit: LoadFit) -> tuple[LoadPoint, ...]:
     ordered = sorted(samples, key=lambda one: one.at_once)
     size = -(-len(ordered) // BINS)
-    bins = [ordered[i : i + size] for i in range(0, len(ordered), size)] if size else []
+    bins: list[list[Sample]] = []
+    for i in range(0, len(ordered), size):
+        one = ordered[i : i + size]
+        if bins and _mean_load(one) - _mean_load(bins[-1]) < SAME_LOAD:
+            bins[-1] += one
+        else:
+            bins.append(one)
     return tuple(
         LoadPoint(
             len(one),
-            fmean(s.at_once for s in one),
+            _mean_load(one),
             fmean(s.seconds for s in one),
             fmean(fit.seconds(s) for s in one),
         )
         for one in bins
     )
+
+
+def _mean_load(samples: Sequence[Sample]) -> float:
+    return fmean(one.at_once for one in samples)
 
 
 def at_least_zero(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

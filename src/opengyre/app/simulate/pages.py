@@ -1,7 +1,7 @@
 """The pages that `opengyre simulate --html` and `opengyre plan --html` write."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -12,7 +12,9 @@ from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.from_run import Studied, fit_words
 from opengyre.app.simulate.plan import MOVING, Advice
 from opengyre.app.simulate.plan_words import advice_words, plan_words
-from opengyre.app.simulate.replay import scene_of_run
+from opengyre.app.simulate.presets import load_preset
+from opengyre.app.simulate.replay import idle_share, scene_of_run
+from opengyre.app.simulate.show import scene_words
 from opengyre.app.simulate.whatif import Answer
 
 SHORT = 16
@@ -29,8 +31,9 @@ def run_page(path: Path, studied: Studied) -> None:
     scene = scene_of_run(studied.fit)
     drawn = [
         figures.step_ends(run, outcome),
+        figures.measured_cells(run),
         figures.cells(outcome, run.plan),
-        figures.waterlevel(outcome, run.plan),
+        figures.waterlevel(outcome, run.plan, run),
         figures.speed_under_load(studied.fit.load),
         figures.what_ifs(studied.answers),
         *_tornado(scene, Choice("colocate")),
@@ -39,14 +42,14 @@ def run_page(path: Path, studied: Studied) -> None:
         f"{one.name}, measured / simulated": f"{one.measured:.3f} / {one.simulated:.3f}"
         for one in studied.compared
     }
-    facts |= {f"fit {i}": words for i, words in enumerate(fit_words(studied.fit), 1)}
+    facts |= dict(words.split(": ", 1) for words in fit_words(studied.fit))
     facts |= {f"note {i}": note for i, note in enumerate(studied.fit.notes, 1)}
     figures.write_page(path, f"simulation of {run.name}", drawn, facts)
 
 
 def preset_page(path: Path, name: str, scene: Scene, results: Sequence[Result]) -> None:
     """Of a preset under each policy."""
-    drawn: list[go.Figure] = []
+    drawn = _published(name, results)
     for result in results:
         for figure in (
             figures.cells(result.outcome, scene.plan),
@@ -59,8 +62,54 @@ def preset_page(path: Path, name: str, scene: Scene, results: Sequence[Result]) 
     if small and baselines and len(baselines) < len(results):
         best = min(baselines, key=lambda result: result.hours)
         drawn += _tornado(scene, best.choice)
-    facts: dict[str, object] = {f"{one.choice}, hours": f"{one.hours:.2f}" for one in results}
+    facts: dict[str, object] = {"scene": scene_words(name, load_preset(name), scene)}
+    facts |= {str(one.choice): _result_words(one, len(scene.plan.cells)) for one in results}
+    if not small:
+        facts["sensitivity"] = "left out: a hundred more simulations of this size would take long"
     figures.write_page(path, f"simulation of {name}", drawn, facts)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the published table from one run of each policy."""
+
+    values: dict[str, object]
+
+    def as_json(self) -> dict[str, object]:
+        """Its values."""
+        return self.values
+
+
+def _published(name: str, results: Sequence[Result]) -> list[go.Figure]:
+    """Elastic over each baseline that the publication compares it with."""
+    preset = load_preset(name)
+    hours = {one.choice.policy: one.hours for one in results}
+    rows = [
+        _Row(
+            {
+                "workload": name,
+                "baseline": baseline,
+                "published_low": span.low,
+                "published_high": span.high,
+                "simulated_mean": hours[baseline] / hours["elastic"],
+                "simulated_spread": 0.0,
+                "calibrated": preset.calibrated,
+            }
+        )
+        for baseline, span in preset.published.items()
+        if baseline in hours and "elastic" in hours
+    ]
+    return [figures.speedups(rows)] if rows else []
+
+
+def _result_words(result: Result, cells: int) -> str:
+    outcome, stale = result.outcome, result.outcome.staleness
+    assert stale is not None, "a finished simulation has its staleness"
+    return (
+        f"{result.hours:.2f} h, cells idle {idle_share(outcome, cells):.0%} of their time; staleness "
+        f"in steps, mean/p95/maximum: {stale.steps.mean:.2f}/{stale.steps.p95}/{stale.steps.max}; "
+        f"truncated executions: {outcome.tally.truncated}"
+    )
 
 
 def table_page(path: Path, rows: Sequence[figures.SpeedupRow], scene: Scene) -> None:
@@ -95,11 +144,11 @@ def plan_page(path: Path, advice: Advice, worlds: Sequence[Scene]) -> None:
     cells = (worlds[0].plan.cells[0],) * best.candidate.cells_in(worlds[0])
     plan = replace(worlds[0].plan, cells=cells)
     names = [plan_words(one.candidate, worlds) for one in advice.measures]
-    drawn = [
-        figures.plans(names, advice),
-        figures.cells(result.outcome, plan),
-        figures.waterlevel(result.outcome, plan),
-    ]
+    drawn = [figures.plans(names, advice)]
+    words = plan_words(best.candidate, worlds)
+    for figure in (figures.cells(result.outcome, plan), figures.waterlevel(result.outcome, plan)):
+        figure.update_layout(title=f"{figure.layout.title.text}: {words}")
+        drawn.append(figure)
     facts: dict[str, object] = {
         f"advice {i}": words for i, words in enumerate(advice_words(advice, worlds, None), 1)
     }

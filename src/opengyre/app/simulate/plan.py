@@ -34,6 +34,10 @@ FINALISTS = 2
 """Of each policy at each number of cells: the pilot of one seed errs by less than these differ."""
 MOVING: tuple[PolicyName, ...] = ("elastic", "forecast")
 """Policies whose cells change sides one by one; what elasticity means here."""
+FLAT = 1.01
+"""Times as fast as with at most half the cells: below it more cells do not help, and none are tried."""
+MOST_CELLS = 4096
+"""Sixteen times what is tried by itself; a search among more would take days."""
 PAYS = 1.03
 """Times as fast as the best other policy: below it elasticity is not worth its switches."""
 
@@ -147,6 +151,8 @@ class Advice:
     """All finalists within the limit, by cells and then the fastest first."""
     gain: Gain | None
     """At best's cells (the most, where there is none); None where only one side was possible."""
+    flat: bool = False
+    """The search ended since more cells made nothing faster."""
 
 
 Watch = Callable[[str], None]
@@ -156,13 +162,13 @@ def search(worlds: Sequence[Scene], goal: Goal, seeds: int, watch: Watch) -> Adv
     """Find a plan. Raises UserError when none keeps the staleness limit."""
     best: Measure | None = None
     measures: list[Measure] = []
-    for size in _sizes(worlds[0], goal, many=_differ(worlds)):
+    flat = False
+    for size in _sizes(worlds, goal):
         watch(f"{size.size():g} cells" if size.cells else f"{size.scale:g} times its cells")
         found = _at_size(worlds, goal, size, seeds)
         measures += found
-        reached = _choose(found, goal)
-        if reached is not None:
-            best = reached
+        best, flat = _choose(found, goal), _flat(measures)
+        if best is not None or flat:
             break
     if not measures:
         raise UserError(
@@ -172,29 +178,41 @@ def search(worlds: Sequence[Scene], goal: Goal, seeds: int, watch: Watch) -> Adv
         )
     last = (best or measures[-1]).candidate.size()
     same = [one for one in measures if one.candidate.size() == last]
-    return Advice(goal, best, measures, _gain(same))
+    return Advice(goal, best, measures, _gain(same), flat)
 
 
-def _differ(worlds: Sequence[Scene]) -> bool:
-    return len({len(world.plan.cells) for world in worlds}) > 1
+def _flat(measures: Sequence[Measure]) -> bool:
+    """Whether the newest size is hardly faster than one with at most half its cells."""
+    if not measures:
+        return False
+    now = measures[-1].candidate.size()
+    before = [one.mean for one in measures if one.candidate.size() * 2 <= now]
+    newest = max(one.mean for one in measures if one.candidate.size() == now)
+    return bool(before) and newest < FLAT * max(before)
 
 
-def _sizes(scene: Scene, goal: Goal, *, many: bool) -> Iterator[Candidate]:
-    """From few cells to many; without a target only what there is."""
+def _sizes(worlds: Sequence[Scene], goal: Goal) -> Iterator[Candidate]:
+    """From few cells to many; without a target only what there is. Raises UserError for none."""
 
     def size(cells: int | None, scale: float = 1.0) -> Candidate:
         return Candidate("elastic", 1, 0, cells, scale)
 
-    own = len(scene.plan.cells)
+    counts = {len(world.plan.cells) for world in worlds}
+    own, many = len(worlds[0].plan.cells), len(counts) > 1
+    most = goal.most_cells or 4 * max(counts)
     if goal.cells is not None:
-        yield size(goal.cells)
-    elif goal.steps_per_hour is None:
-        yield size(None if many else own)
-    elif many:
-        yield from (size(None, scale) for scale in SCALES)
-    else:
-        most = goal.most_cells or 4 * own
-        yield from (size(count) for count in sorted({*COUNTS, own, most}) if count <= most)
+        return iter([size(goal.cells)])
+    if goal.steps_per_hour is None:
+        return iter([size(None if many else own)])
+    if not many:
+        return (size(count) for count in sorted({*COUNTS, own, most}) if count <= most)
+    scaled = [size(None, scale) for scale in SCALES]
+    fitting = [one for one in scaled if max(one.cells_in(world) for world in worlds) <= most]
+    if not fitting:
+        least = max(scaled[0].cells_in(world) for world in worlds)
+        found = f"{most}, and parameter sets of {min(counts)} to {max(counts)} cells"
+        raise UserError(f"--most-cells of at least {least}", found, "raise it, or give --cells")
+    return iter(fitting)
 
 
 def _at_size(worlds: Sequence[Scene], goal: Goal, size: Candidate, seeds: int) -> list[Measure]:

@@ -1,6 +1,7 @@
 """What `opengyre plan` does: gather the worlds, search, and say what was found."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,12 +13,28 @@ from opengyre.app.simulate.calibrate import measured
 from opengyre.app.simulate.commands import pages, write_json
 from opengyre.app.simulate.ensemble import Fitted, load_ensemble
 from opengyre.app.simulate.fit import fit
+from opengyre.app.simulate.outputs import check_outputs
 from opengyre.app.simulate.paper import scene_of
-from opengyre.app.simulate.plan import Goal, search
+from opengyre.app.simulate.plan import MOST_CELLS, Goal, search
 from opengyre.app.simulate.plan_words import advice_json, advice_words, measures_table
 from opengyre.app.simulate.presets import load_preset, workplace
 from opengyre.app.simulate.replay import scene_of_run
 from opengyre.core.errors import UserError
+
+WHOLE = ("cells", "group_size", "groups_per_step", "steps_per_burst", "staleness_steps")
+BELOW_ONE = ("tool_share", "training_share", "prefill_share", "answer_share")
+LITTLE = 0.001
+"""Where nothing at all would be divided by."""
+AT_LEAST = {
+    **dict.fromkeys(("cells", "group_size", "groups_per_step", "steps_per_burst", "slowdown"), 1.0),
+    **dict.fromkeys(
+        ("training_share", "answer_share", "capacity_share", "micro_step_share"), LITTLE
+    ),
+    **dict.fromkeys(("nominal_h", "length", "limit_h", "kv_move_tokens_s"), LITTLE),
+    "execution_tokens": 100.0,  # some for each call
+    "calls": 2.0,  # tools are between two of them
+}
+"""Of what --set may give; 0 for all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +61,9 @@ class PlanOptions:
 def run_plan(options: PlanOptions) -> None:
     """Search and print. Raises UserError."""
     console = Console()
+    check_outputs(json=options.json, html=options.html)
     target = _target(options)
+    _check_cells(options, target)
     worlds, origin = _worlds(options)
     plan = worlds[0].plan
     limit = options.staleness_limit
@@ -79,6 +98,22 @@ def _target(options: PlanOptions) -> float | None:
     return options.steps / _above_zero("--hours", options.hours)
 
 
+def _check_cells(options: PlanOptions, target: float | None) -> None:
+    for name, count in (("--cells", options.cells), ("--most-cells", options.most_cells)):
+        if count is not None and count > MOST_CELLS:
+            raise UserError(f"{name} of at most {MOST_CELLS:,}", f"{count:,}", f"lower {name}")
+    if options.most_cells is None:
+        return
+    if options.cells is not None:
+        raise UserError("one number of cells", "--cells and --most-cells", "leave out one of them")
+    if target is None:
+        raise UserError(
+            "a target beside --most-cells",
+            "none",
+            "say what is wanted with --steps and --hours or --steps-per-hour, or give --cells",
+        )
+
+
 def _above_zero(name: str, value: float) -> float:
     if not 0 < value < float("inf"):
         raise UserError(f"{name} above 0", f"{value:g}", f"give a positive {name}")
@@ -102,9 +137,7 @@ def _worlds(options: PlanOptions) -> tuple[list[Scene], str]:
         )
     assert options.preset is not None
     load_preset(options.preset)  # a wrong name is told before anything else
-    sets = load_ensemble(options.ensemble).accepted[: options.sets]
-    if not sets:
-        raise UserError("at least one accepted set", "none", "run: opengyre simulate calibrate")
+    sets = load_ensemble(options.ensemble).spread_out(options.sets)
     scenes = [_scene(options.preset, fitted, options.parameters) for fitted in sets]
     return scenes, (
         f"from {options.preset}: spread over {len(sets)} parameter sets that fit what is published, "
@@ -116,14 +149,45 @@ def _scene(preset: str, fitted: Fitted, parameters: Sequence[str]) -> Scene:
     if not parameters:
         return scene_of(preset, fitted)
     values = dict(workplace(preset, fitted.parameters, fitted.candidate).values)
+    known = _parameters(values)
     for one in parameters:
         name, _, text = one.partition("=")
-        if name not in values:
-            near = get_close_matches(name, values, 1)
-            hint = f"did you mean {near[0]}?" if near else f"choose of {', '.join(sorted(values))}"
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"choose of {', '.join(sorted(known))}"
             raise UserError("--set with a parameter of the preset", repr(name), hint)
         try:
             values[name] = float(text)
         except ValueError as error:
             raise UserError(f"--set {name}=NUMBER", repr(one), "write a number") from error
+        _check_value(name, values[name])
     return build(values)
+
+
+class _Noted(dict[str, float]):
+    """Remembers which of its values were read."""
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> float:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def _parameters(values: Mapping[str, float]) -> set[str]:
+    """Those that a scene is made of; a search takes steps of its own number."""
+    noted = _Noted(values)
+    build(noted)
+    return noted.read - {"total_steps"}
+
+
+def _check_value(name: str, value: float) -> None:
+    least = AT_LEAST.get(name, 0.0)
+    whole = name in WHOLE and value != round(value)
+    if not math.isfinite(value) or value < least or (name in BELOW_ONE and value >= 1) or whole:
+        kind = "a whole number" if name in WHOLE else "a number"
+        below = " and below 1" if name in BELOW_ONE else ""
+        wanted = f"--set {name} with {kind} of at least {least:g}{below}"
+        raise UserError(wanted, f"{value:g}", "give another value")

@@ -57,10 +57,16 @@ def _best_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> s
     best, wanted = advice.best, advice.goal.steps_per_hour
     if best is None:
         fastest = max(advice.measures, key=lambda one: one.mean)
+        more = (
+            "a higher --staleness-limit"
+            if advice.flat
+            else "more cells, or a higher --staleness-limit"
+        )
+        flat = "; twice the cells were hardly faster, so no more were tried" if advice.flat else ""
         return (
             f"nothing tried reaches {wanted:.3g} steps/h with what is left after the spread; the "
             f"fastest is {plan_words(fastest.candidate, worlds)}: {fastest.mean:.3g} ± "
-            f"{fastest.spread:.2g} steps/h. Allow more cells, or a higher --staleness-limit"
+            f"{fastest.spread:.2g} steps/h{flat}. Allow {more}"
         )
     line = f"recommended: {plan_words(best.candidate, worlds)}: {best.mean:.3g} ± {best.spread:.2g}"
     line += " steps/h"

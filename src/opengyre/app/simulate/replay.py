@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from msgspec.structs import replace as with_fields
@@ -39,24 +39,35 @@ def scene_of_run(fit: Fit) -> Scene:
 
 
 def replay(fit: Fit) -> Outcome:
-    """The recorded groups in their order, under the run's own plan and policy."""
+    """The recorded groups in their order, under the run's own plan and policy.
+
+    A run that goes on had dispatched for steps that it has not taken yet; so its replay takes some of
+    them too, and what is compared ends with the last step that was measured.
+    """
+    run = fit.run
+    burst = run.plan.steps_per_burst
+    dispatched_for = -(-len(run.steps) // burst) * burst + run.plan.staleness_steps
+    plan = replace(run.plan, total_steps=min(run.planned_steps, dispatched_for))
     return simulate(
-        Setting(
-            plan=fit.run.plan, policy=fit.run.policy, workload=fit.workload, machine=fit.machine
-        )
+        Setting(plan=plan, policy=run.policy, workload=fit.workload, machine=fit.machine)
     )
+
+
+def replayed_s(run: Measured, outcome: Outcome) -> float:
+    """When the last step that was measured ended in the replay."""
+    return outcome.steps[len(run.steps) - 1]
 
 
 def compare(fit: Fit, outcome: Outcome) -> list[Compared]:
     """What both know. The measured idle share takes calls as spread evenly over cells in rollout,
     and the fitted training speed."""
     run, steps = fit.run, len(fit.run.steps)
-    cells = len(run.plan.cells)
-    roles = lanes_of(outcome, cells)
+    cells, simulated_s = len(run.plan.cells), replayed_s(fit.run, outcome)
+    roles = lanes_of(outcome, cells, simulated_s)
     assert outcome.staleness is not None, "a simulation ended without a staleness summary"
     return [
-        Compared("mean step time", "s", run.seconds / steps, outcome.seconds / len(outcome.steps)),
-        Compared("all steps", "s", run.seconds, outcome.seconds),
+        Compared("mean step time", "s", run.seconds / steps, simulated_s / steps),
+        Compared("all steps", "s", run.seconds, simulated_s),
         Compared("mean execution", "s", _execution_s(fit), outcome.execution_s),
         Compared("slowest of a group / mean", "×", _slowest(fit), outcome.slowest_over_mean),
         Compared("calls in flight, mean", "", *_in_flight(run, outcome)),
@@ -67,6 +78,12 @@ def compare(fit: Fit, outcome: Outcome) -> list[Compared]:
             for role in (CellRole.ROLLOUT, CellRole.TRAINING, CellRole.SWITCHING)
         ),
         Compared("cells idle", "", measured_idle(fit), idle_share(outcome, cells)),
+        Compared(
+            "staleness in steps, mean",
+            "",
+            fmean(run.staleness_steps()),
+            outcome.staleness.steps.mean,
+        ),
         Compared(
             "staleness in versions, mean",
             "",
@@ -88,8 +105,9 @@ def _slowest(fit: Fit) -> float:
 
 
 def _in_flight(run: Measured, outcome: Outcome) -> tuple[float, float]:
-    measured = sum(call.ended - call.began for call in run.calls) / run.seconds
-    return measured, (outcome.calls_s + outcome.tally.held_s) / outcome.seconds
+    until = run.seconds
+    took = (min(call.ended, until) - call.began for call in run.all_calls if call.began < until)
+    return sum(took) / until, (outcome.calls_s + outcome.tally.held_s) / outcome.seconds
 
 
 def idle_share(outcome: Outcome, cells: int) -> float:
@@ -102,8 +120,9 @@ def measured_idle(fit: Fit) -> float:
     """The same of the recorded run, as far as its store tells."""
     run = fit.run
     changes: list[tuple[float, int, int]] = []
-    for call in run.calls:
-        changes += [(call.began, 1, 0), (min(call.ended, run.seconds), -1, 0)]
+    for call in run.all_calls:
+        if call.began < run.seconds:
+            changes += [(call.began, 1, 0), (min(call.ended, run.seconds), -1, 0)]
     for span in run.spans:
         if span.role is CellRole.ROLLOUT:
             changes += [(span.start, 0, 1), (span.end, 0, -1)]
@@ -128,14 +147,15 @@ def role_events(outcome: Outcome) -> list[EventRow]:
     ]
 
 
-def lanes_of(outcome: Outcome, cells: int) -> list[Span]:
-    """Roles of all cells until the last step, the standalone pool left out."""
+def lanes_of(outcome: Outcome, cells: int, until: float | None = None) -> list[Span]:
+    """Roles of all cells until the last step, or some time; the standalone pool left out."""
+    end = outcome.seconds if until is None else until
     mine = [
         event
         for event in role_events(outcome)
-        if float(event.fields["cell"]) < cells and event.at < outcome.seconds
+        if float(event.fields["cell"]) < cells and event.at < end
     ]
-    return lanes(mine, outcome.seconds)
+    return lanes(mine, end)
 
 
 def level_events(outcome: Outcome, capacities: Sequence[int]) -> list[EventRow]:

@@ -19,6 +19,11 @@ from opengyre.sim.outcome import Outcome
 
 SEEDS = 5
 """Enough for a spread; each draws other groups."""
+MOST_CELLS, MOST_STEPS = 100_000, 1000
+"""Of a what-if, the second for a burst and for a staleness budget: beyond them a simulation does not
+end today, and nobody has asked for them but by a slip of the finger."""
+MOST_SPLITS = 8
+"""Of the usual questions: a run of many cells is asked about evenly spread ones."""
 LEAST_BURSTS = 4
 """Of the longest burst compared: the first one, which fills the cells, must not decide."""
 
@@ -41,14 +46,16 @@ class Change:
 
     def check(self) -> None:
         """Raises UserError for what no plan can have."""
-        for name, value, least in (
-            ("--cells", self.cells, 1),
-            ("--training-cells", self.training_cells, 1),
-            ("--burst", self.burst, 1),
-            ("--staleness", self.staleness, 0),
+        for name, value, least, most in (
+            ("--cells", self.cells, 1, MOST_CELLS),
+            ("--training-cells", self.training_cells, 1, MOST_CELLS),
+            ("--burst", self.burst, 1, MOST_STEPS),
+            ("--staleness", self.staleness, 0, MOST_STEPS),
         ):
             if value is not None and value < least:
                 raise UserError(f"{name} of at least {least}", str(value), f"raise {name}")
+            if value is not None and value > most:
+                raise UserError(f"{name} of at most {most:,}", f"{value:,}", f"lower {name}")
 
 
 def change_of(
@@ -120,6 +127,12 @@ def changed(scene: Scene, choice: Choice, change: Change) -> tuple[Scene, Choice
     cells = (plan.cells[0],) * (change.cells or len(plan.cells))
     policy = change.policy or choice.policy
     training = change.training_cells or choice.training_cells
+    if change.training_cells is not None and policy != "async":
+        raise UserError(
+            "--training-cells beside --policy async",
+            f"policy {policy}, whose cells change sides",
+            "add --policy async, or leave out --training-cells",
+        )
     if policy == "async" and training >= len(cells):
         raise UserError(
             "a split that leaves cells on both sides",
@@ -146,7 +159,8 @@ def usual_cases(scene: Scene, choice: Choice) -> list[Case]:
     twice = Change(cells=2 * cells)
     cases.append(Case(f"{2 * cells} cells", *changed(scene, choice, twice)))
     others = [Choice("elastic"), Choice("forecast"), Choice("colocate")]
-    others += [Choice("async", training) for training in range(1, cells)]
+    splits = range(1, cells)[:: -(-(cells - 1) // MOST_SPLITS) or 1]
+    others += [Choice("async", training) for training in splits]
     cases += [Case(str(other), scene, other) for other in others if other != choice]
     burst = plan.steps_per_burst
     for other in sorted({max(1, burst // 2), 2 * burst} - {burst}):
