@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opengyre.core.reasons import Role
-from opengyre.tree.roles import PRIORITY, TABLES, CallMarks, classify, trains
+from opengyre.tree.roles import PRIORITY, TABLES, CallMarks, classify, claude_code, trains
 
 SUMMARY = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."
 FETCHED = """
@@ -49,6 +49,42 @@ def test_claude_code(marks: CallMarks, role: Role) -> None:
     found, why = classify("claude-code", marks)
     assert found is role
     assert why
+
+
+OWN_LINE = "You are Claude Code, Anthropic's official CLI for Claude."
+HEAD = f"{OWN_LINE}\nYou help with software."
+
+
+@pytest.mark.parametrize("opening", claude_code.BESIDE)
+def test_a_helper_of_claude_code_with_a_conversations_history_is_auxiliary(opening: str) -> None:
+    asked = f"Fix it.\n{opening} … and so on.\nReply with it only."
+    for headers in ({}, AGENT):
+        marks = CallMarks(headers=headers, system=HEAD, tool_names=TOOLS, last_user_text=asked)
+        found, why = classify("claude-code", marks)
+        assert found is Role.AUXILIARY
+        assert repr(opening) in why
+        quoted = CallMarks(headers=headers, tool_names=TOOLS, last_user_text=f"Explain {asked!r}.")
+        assert trains(classify("claude-code", quoted)[0])
+
+
+@pytest.mark.parametrize("opening", [*claude_code.APART, claude_code.PREFIX, claude_code.VERIFIER])
+def test_a_helper_of_claude_code_with_a_system_text_of_its_own_is_auxiliary(opening: str) -> None:
+    system = f"{OWN_LINE}\n{opening} and more"
+    assert classify("claude-code", CallMarks(system=system))[0] is Role.AUXILIARY
+    with_tools = classify("claude-code", CallMarks(system=system, tool_names=TOOLS))[0]
+    assert trains(with_tools) is (opening != claude_code.VERIFIER)
+
+
+@pytest.mark.parametrize("asked", [*claude_code.ALONE, *claude_code.PROBES])
+def test_a_helper_of_claude_code_without_a_system_text_is_auxiliary(asked: str) -> None:
+    for system in ("", OWN_LINE, "You are a Claude agent, built on Anthropic's Claude Agent SDK."):
+        marks = CallMarks(system=system, last_user_text=asked)
+        assert classify("claude-code", marks)[0] is Role.AUXILIARY
+    for marks in (
+        CallMarks(system=HEAD, last_user_text=asked),
+        CallMarks(system=OWN_LINE, tool_names=TOOLS, last_user_text=asked),
+    ):
+        assert classify("claude-code", marks)[0] is Role.MAIN
 
 
 def codex(text: str = "", extra: dict[str, str] | None = None, **turn: str | int) -> CallMarks:

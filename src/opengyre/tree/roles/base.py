@@ -113,14 +113,27 @@ def other_system(opening: str) -> Sign:
     return seen
 
 
-def user_line_opens(opening: str) -> Sign:
-    """A line of the last user message starts with this."""
+def user_line_opens(*openings: str) -> Sign:
+    """A line of the last user message starts with one of these."""
+    return lambda marks: _opened(marks.last_user_text, openings)
+
+
+def system_line_opens(*openings: str) -> Sign:
+    """A line of the system text does: programs put lines of their own in front."""
 
     def seen(marks: CallMarks) -> str:
-        lines = marks.last_user_text.splitlines()
-        return repr(opening) if any(line.startswith(opening) for line in lines) else ""
+        found = _opened(marks.system, openings)
+        return f"system line {found}" if found else ""
 
     return seen
+
+
+def _opened(text: str, openings: tuple[str, ...]) -> str:
+    """The opening that was found, quoted; empty without one."""
+    for line in text.splitlines():
+        if line.startswith(openings):
+            return repr(next(one for one in openings if line.startswith(one)))
+    return ""
 
 
 def tools(marks: CallMarks) -> str:
