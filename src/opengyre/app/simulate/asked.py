@@ -4,7 +4,13 @@ from collections.abc import Mapping
 
 from opengyre.core.errors import UserError
 
-LIST, PAPER, TUNED, POLICIES, CALIBRATE = "--list", "paper", "paper --tuned", "policies", "calibrate"
+LIST, PAPER, TUNED, POLICIES, CALIBRATE = (
+    "--list",
+    "paper",
+    "paper --tuned",
+    "policies",
+    "calibrate",
+)
 PRESET, RUN = "a preset", "--from RUN"
 NAMED = (LIST, PAPER, POLICIES, CALIBRATE)
 

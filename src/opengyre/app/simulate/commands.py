@@ -17,7 +17,14 @@ from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.calibrate_command import Calibration, calibrate
 from opengyre.app.simulate.ensemble import Ensemble, Fitted, load_ensemble
 from opengyre.app.simulate.fitting import in_calls
-from opengyre.app.simulate.from_run import answer_json, in_words, show, study, what_if_table
+from opengyre.app.simulate.from_run import (
+    answer_json,
+    in_words,
+    show,
+    study,
+    what_if_table,
+    what_if_words,
+)
 from opengyre.app.simulate.outputs import check_outputs
 from opengyre.app.simulate.paper import Hours, Row, scene_of, table
 from opengyre.app.simulate.policies import run_policies
@@ -130,7 +137,9 @@ def run_changed(name: str, options: SimulateOptions) -> None:
     asked = changed(scene, ELASTIC, options.change)
     cases = [Case("the preset, elastic", scene, ELASTIC), Case(in_words(options.change), *asked)]
     answers = answer(cases, 1, options.seed)
-    Console().print(what_if_table(answers))
+    console = Console()
+    console.print(what_if_table(answers))
+    console.print(what_if_words(answers), highlight=False, soft_wrap=True)
     if options.json is not None:
         write_json([answer_json(one) for one in answers], options.json)
     if options.html is not None:

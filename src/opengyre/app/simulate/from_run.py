@@ -187,11 +187,20 @@ def show(studied: Studied, console: Console) -> None:
                 console.print(words, highlight=False, soft_wrap=True)
     console.print(what_if_table(studied.answers))
     console.print(
-        f"×: times as fast, mean of {len(studied.answers[0].outcomes)} draws of the recorded groups; "
-        "stale: steps from dispatch, mean/p95; cut: by the harness timeout; more cells are taken as "
-        "cells with processors of their own",
+        f"{what_if_words(studied.answers)}; more cells are taken as cells with processors of their own",
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def what_if_words(answers: Sequence[Answer]) -> str:
+    """What the columns of the table mean."""
+    draws = len(answers[0].outcomes)
+    groups = "recorded groups" if answers[0].case.scene.workload.recorded else "executions"
+    over = f"mean and standard deviation of {draws} draws of the {groups}"
+    return (
+        f"×: times as fast as the first line, {over if draws > 1 else f'on one draw of the {groups}'}; "
+        "stale: steps from dispatch, mean/p95; cut: executions that the harness timeout ended"
     )
 
 
@@ -288,7 +297,7 @@ def what_if_table(answers: Sequence[Answer]) -> Table:
             one.case.name,
             f"{one.step_s:.2f}",
             f"{one.speedup:.2f}",
-            f"{one.speedup_spread:.2f}",
+            f"{one.speedup_spread:.2f}" if len(one.outcomes) > 1 else "",
             f"{one.idle:.0%}",
             f"{mean:.1f}/{p95}",
             str(one.truncated),
