@@ -18,13 +18,13 @@ SOLVED = ("nominal_h", "member_spread")
 
 def presets_table() -> Table:
     """A line a preset."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("preset", "workload", "source", "known"):
-        table.add_column(heading)
+    table = Table(box=None, padding=(0, 2, 1, 0))
+    table.add_column("preset", no_wrap=True)  # it is what one types
+    table.add_column("workload (source), and what is known of it", overflow="fold")
     for name in preset_names():
         preset = load_preset(name)
         facts = ", ".join(f"{key} {_short(value)}" for key, value in preset.known.items())
-        table.add_row(name, preset.title, preset.source, facts)
+        table.add_row(name, f"{preset.title} ({preset.source})\n{facts}")
     return table
 
 
