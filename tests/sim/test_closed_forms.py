@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opengyre.sim.cells import SimCell
+from opengyre.sim.execution import Execution
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.workload import Machine
 from opengyre.sim.world import Setting, simulate
@@ -42,19 +43,16 @@ def test_a_cell_does_all_the_work_and_no_more(arrivals: list[tuple[float, float]
     """With decode_full equal to decode_alone the cell is one server of constant speed: its busy time
     is the work over the speed, whatever the order of arrival."""
     kernel = Kernel()
+    ended: list[float] = []
     one = SimCell(
         0,
         99,
         kernel,
         Machine(decode_alone_tokens_s=10.0, decode_full_tokens_s=10.0, train_tokens_s=1.0),
+        lambda _caller: ended.append(kernel.now),
     )
-    ended: list[float] = []
-
-    def arrive(tokens: float) -> None:
-        one.begin(tokens, lambda: ended.append(kernel.now))
-
     for at, tokens in arrivals:
-        kernel.at(at, lambda tokens=tokens: arrive(tokens))  # type: ignore[misc]
+        kernel.after(at, one.begin, Execution("g0-0", "g0", 0, 1), tokens)
     kernel.run(lambda: len(ended) == len(arrivals), 10_000)
     one.settle()
     work = sum(tokens for _, tokens in arrivals)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opengyre.sim.cells import SimCell
+from opengyre.sim.execution import Execution
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.workload import Machine
 from opengyre.sim.world import Setting, simulate
@@ -24,18 +25,20 @@ WIDE = 4.0
 def responses(utilisation: float, *, exponential: bool) -> list[float]:
     """Seconds in a cell of calls that arrive at random, with mean work of one second."""
     kernel, rng = Kernel(), random.Random(7)
+    seen: list[float] = []
     cell = SimCell(
         0,
         10**6,
         kernel,
         Machine(decode_alone_tokens_s=SPEED, decode_full_tokens_s=SPEED, train_tokens_s=1.0),
+        lambda caller: seen.append(kernel.now - caller.started_at),
     )
-    seen: list[float] = []
 
     def arrive() -> None:
-        came = kernel.now
+        caller = Execution("g0-0", "g0", 0, 1)
+        caller.started_at = kernel.now
         work = rng.expovariate(1.0) if exponential else 1.0
-        cell.begin(work * SPEED, lambda: seen.append(kernel.now - came))
+        cell.begin(caller, work * SPEED)
         kernel.after(rng.expovariate(utilisation), arrive)
 
     kernel.after(0.0, arrive)

@@ -1,12 +1,13 @@
 """The outstanding groups: dispatched, not consumed.
 
 Invariant: a group is ordered, then outstanding, then ready, then chosen, then consumed, once each
-and in that order; a ready group has no live member. Ready groups are kept in order of completion.
+and in that order; a ready group has no live member. Ready groups are chosen in order of completion.
+What is asked at every event costs no more when there are more groups.
 """
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 
 from opengyre.scheduler.base import CarriedGroup
 
@@ -22,6 +23,8 @@ class Group:
     """Steps in those weights."""
     live: int
     """Members that have not ended."""
+    complete: bool = False
+    """Ready, or chosen since."""
     started: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
 
@@ -34,9 +37,10 @@ class Groups:
         self.outstanding: dict[str, Group] = {}
         self.ordered: deque[int] = deque()
         """Versions under which groups were ordered that are not reported as dispatched yet."""
-        self.ready: dict[str, None] = {}
-        """Ready and not chosen, in order of completion."""
-        self.chosen: dict[str, None] = {}
+        self._ready: dict[int, deque[tuple[int, str]]] = {}
+        """Ready and not chosen, by dispatch version: (place in the order of completion, id)."""
+        self._completed = 0
+        self.chosen: list[str] = []
         """Chosen for the burst under way and not consumed, in order of their slots."""
         self.waiting: Counter[int] = Counter()
         """How many groups of each dispatch version are ordered or outstanding and not chosen."""
@@ -52,6 +56,16 @@ class Groups:
         live = sum(group.live for group in self.outstanding.values())
         return live + len(self.ordered) * self._size
 
+    @property
+    def any_ready(self) -> bool:
+        """Whether a group is ready and not chosen."""
+        return bool(self._ready)
+
+    @property
+    def ready(self) -> list[str]:
+        """Groups ready and not chosen, in order of completion."""
+        return [group_id for _, group_id in sorted(chain.from_iterable(self._ready.values()))]
+
     def order(self, version: int, count: int) -> None:
         """So many groups are about to be made."""
         self.ordered.extend([version] * count)
@@ -64,7 +78,7 @@ class Groups:
         group = self._add(carried.group_id, carried.version_dispatched, step, self._size - ended)
         self.waiting[group.version] += 1
         if carried.ready:
-            self.ready[group.group_id] = None
+            self._complete(group)
         return group
 
     def dispatched(self, group_id: str, version: int, step: int) -> None:
@@ -108,33 +122,43 @@ class Groups:
 
     def complete(self, group_id: str) -> None:
         """A group can be consumed."""
-        assert self._known(group_id).live == 0, f"{group_id} has live members"
-        assert group_id not in self.ready, f"{group_id} is ready already"
-        assert group_id not in self.chosen, f"{group_id} is chosen already"
-        self.ready[group_id] = None
+        group = self._known(group_id)
+        assert group.live == 0, f"{group_id} has live members"
+        assert not group.complete, f"{group_id} is ready or chosen already"
+        self._complete(group)
+
+    def _complete(self, group: Group) -> None:
+        group.complete = True
+        self._completed += 1
+        same = self._ready.setdefault(group.version, deque())
+        same.append((self._completed, group.group_id))
 
     def choose(self, newest: int) -> bool:
         """Give the next slot to the first ready group that is old enough; False when none is."""
-        for group_id in self.ready:
-            if self.outstanding[group_id].version <= newest:
-                del self.ready[group_id]
-                self.chosen[group_id] = None
-                self._count_out(self.outstanding[group_id].version)
-                return True
-        return False
+        firsts = [(same[0], version) for version, same in self._ready.items() if version <= newest]
+        if not firsts:
+            return False
+        (_, group_id), version = min(firsts)
+        self._ready[version].popleft()
+        if not self._ready[version]:
+            del self._ready[version]
+        self.chosen.append(group_id)
+        self._count_out(version)
+        return True
 
     def consume(self, count: int) -> list[Group]:
         """Take out the groups of the first slots."""
-        gone = list(islice(self.chosen, count))
+        gone = self.chosen[:count]
         assert len(gone) == count, f"{len(gone)} groups for {count} slots"
-        for group_id in gone:
-            del self.chosen[group_id]
+        del self.chosen[:count]
         return [self.outstanding.pop(group_id) for group_id in gone]
 
     def check(self) -> None:
         """Raise AssertionError when the invariant is broken."""
         placed = [*self.ready, *self.chosen]
         assert len(placed) == len(set(placed)), placed
+        complete = {g.group_id for g in self.outstanding.values() if g.complete}
+        assert complete == set(placed), (complete, placed)
         assert all(self.outstanding[group_id].live == 0 for group_id in placed), placed
         unchosen = [g.version for g in self.outstanding.values() if g.group_id not in self.chosen]
         assert self.waiting == Counter([*self.ordered, *unchosen]), self.waiting

@@ -4,8 +4,6 @@ Invariant: the same events give the same decisions. Dispatch, choice of groups, 
 publication are the same code under every policy; a policy adds only switches and pauses.
 """
 
-from itertools import islice
-
 from opengyre.scheduler.base import (
     CORE,
     AdmitGroup,
@@ -112,12 +110,9 @@ class Scheduler:
             return []
         state.choose()
         full = state.plan.groups_per_step
-        if state.admitted == min(full, len(state.groups.chosen)):
-            return []
-        step_groups = tuple(islice(state.groups.chosen, full))
-        fresh = step_groups[state.admitted :]
+        fresh = state.groups.chosen[state.admitted : full]
         decisions: list[Decision] = [AdmitGroup(one, state.steps_done) for one in fresh]
         state.admitted += len(fresh)
         if fresh and state.admitted == full:
-            decisions.append(CloseStep(state.steps_done, step_groups))
+            decisions.append(CloseStep(state.steps_done, tuple(state.groups.chosen[:full])))
         return decisions

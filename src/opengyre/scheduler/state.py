@@ -163,7 +163,7 @@ class State:
     def choose(self) -> None:
         """Fill the burst's free slots, in order of completion, as the staleness bound allows."""
         bound = self.plan.staleness_bound
-        while self.groups.ready and (slots := self._slots()).now:
+        while self.groups.any_ready and (slots := self._slots()).now:
             newest = newest_allowed(self.groups.waiting, self.version, bound, slots)
             if not self.groups.choose(newest):
                 return

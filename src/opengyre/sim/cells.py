@@ -7,112 +7,150 @@ call ends when that count reaches the call's own mark: an event costs O(log call
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from opengyre.sim.execution import Execution
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.workload import Machine
 
 
-@dataclass(eq=False, slots=True)
-class Service:
-    """One call's stay on a cell."""
-
-    mark: float
-    """Of served, at which it ends."""
-    done: Callable[[], None]
-    gone: bool = False
-    """Ended or taken away; its entry in the heap is dead."""
-
-
-@dataclass(eq=False)
 class SimCell:
     """One cell (or the standalone pool) as the calls see it."""
 
-    index: int
-    capacity: int
-    kernel: Kernel
-    machine: Machine
-    residents: int = 0
-    """Executions placed here, in a call or not."""
-    cache: int = 0
-    """Number of its prefix cache: raised whenever that is dropped."""
-    served: float = 0.0
-    busy_s: float = 0.0
-    """Time with at least one call."""
-    calls_s: float = 0.0
-    """The same, times their number."""
-    frozen: bool = False
-    _since: float = 0.0
-    _calls: int = 0
-    _heap: list[tuple[float, int, Service]] = field(default_factory=list)
-    _made: int = 0
-    _wake: int = 0
-    """Number of the newest wake-up; older ones are void."""
+    __slots__ = (
+        "_calls",
+        "_done",
+        "_heap",
+        "_kernel",
+        "_machine",
+        "_rate",
+        "_since",
+        "_wake",
+        "busy_s",
+        "cache",
+        "calls_s",
+        "capacity",
+        "frozen",
+        "index",
+        "residents",
+        "served",
+    )
 
-    def begin(self, tokens: float, done: Callable[[], None]) -> Service:
-        """Serve a call of so many tokens; done is called at its end."""
-        self._advance()
-        self._made += 1
-        service = Service(self.served + tokens, done)
-        heapq.heappush(self._heap, (service.mark, self._made, service))
-        self._calls += 1
-        self._set_alarm()
-        return service
+    def __init__(
+        self,
+        index: int,
+        capacity: int,
+        kernel: Kernel,
+        machine: Machine,
+        done: Callable[[Execution], None],
+    ) -> None:
+        self.index, self.capacity = index, capacity
+        self._kernel, self._machine = kernel, machine
+        self._done = done
+        """Told of each call that ends."""
+        self.residents: dict[Execution, None] = {}
+        """Executions placed here, in a call or not, in the order they came."""
+        self.cache = 0
+        """Number of its prefix cache: raised whenever that is dropped."""
+        self.served = 0.0
+        self.busy_s = 0.0
+        """Time with at least one call."""
+        self.calls_s = 0.0
+        """The same, times their number."""
+        self.frozen = False
+        self._since = 0.0
+        self._calls = 0
+        self._rate = 0.0
+        """Tokens a second of each call."""
+        self._heap: list[tuple[float, int, Execution]] = []
+        """(mark, turn, execution); the entry of a call that was taken away is dead."""
+        self._wake = 0
+        """Number of the newest wake-up; older ones are void."""
 
-    def take(self, service: Service) -> float:
-        """Take a call away; returns the tokens that it still needs."""
-        self._advance()
-        assert not service.gone, "a call was taken away twice"
-        service.gone = True
-        self._calls -= 1
+    def begin(self, execution: Execution, tokens: float) -> None:
+        """Serve its next call, of so many tokens."""
+        self.settle()
+        self._enter(execution, tokens)
+        self._set_calls(self._calls + 1)
         self._set_alarm()
-        return max(0.0, service.mark - self.served)
+
+    def take(self, execution: Execution) -> float:
+        """Take its call away; returns the tokens that it still needs."""
+        self.settle()
+        left = self._leave(execution)
+        self._set_calls(self._calls - 1)
+        self._set_alarm()
+        return left
+
+    def take_all(self) -> dict[Execution, float]:
+        """Take every call away; returns the tokens that each still needs."""
+        self.settle()
+        left = {one: self._leave(one) for one in self.residents if one.turn}
+        self._heap.clear()
+        self._set_calls(0)
+        self._set_alarm()
+        return left
+
+    def lengthen(self, extra: Callable[[Execution], float]) -> None:
+        """Give every call so many tokens more to get."""
+        left = self.take_all()
+        for execution, tokens in left.items():
+            self._enter(execution, tokens + extra(execution))
+        self._set_calls(len(left))
+        self._set_alarm()
 
     def freeze(self) -> None:
         """Hold every call."""
-        self._advance()
+        self.settle()
         self.frozen = True
         self._wake += 1
 
     def thaw(self) -> None:
         """Let the held calls go on."""
-        self._advance()
+        self.settle()
         self.frozen = False
         self._set_alarm()
 
     def settle(self) -> None:
-        """Bring served and busy_s up to now."""
-        self._advance()
-
-    def _advance(self) -> None:
-        now = self.kernel.now
+        """Bring served and the times up to now."""
+        now = self._kernel.now
         if self._calls and not self.frozen:
             passed = now - self._since
-            self.served += passed * self.machine.decode_tokens_s(self._calls)
+            self.served += passed * self._rate
             self.busy_s += passed
             self.calls_s += passed * self._calls
         self._since = now
 
+    def _enter(self, execution: Execution, tokens: float) -> None:
+        execution.turn = turn = self._kernel.number()
+        execution.mark = mark = self.served + tokens
+        heapq.heappush(self._heap, (mark, turn, execution))
+
+    def _leave(self, execution: Execution) -> float:
+        assert execution.turn, "a call was taken away twice"
+        execution.turn = 0
+        return max(0.0, execution.mark - self.served)
+
+    def _set_calls(self, calls: int) -> None:
+        self._calls = calls
+        self._rate = self._machine.decode_tokens_s(calls) if calls else 0.0
+
     def _set_alarm(self) -> None:
         heap = self._heap
-        while heap and heap[0][2].gone:
+        while heap and heap[0][2].turn != heap[0][1]:
             heapq.heappop(heap)
         self._wake += 1
         if not heap or self.frozen:
             return
         left = max(0.0, heap[0][0] - self.served)
-        number = self._wake
-        self.kernel.after(
-            left / self.machine.decode_tokens_s(self._calls), lambda: self._ring(number)
-        )
+        self._kernel.after(left / self._rate, self._ring, self._wake)
 
     def _ring(self, number: int) -> None:
         if number != self._wake:
             return
-        self._advance()
-        service = heapq.heappop(self._heap)[2]
-        self.served = max(self.served, service.mark)
-        service.gone = True
-        self._calls -= 1
+        self.settle()
+        mark, _, execution = heapq.heappop(self._heap)
+        self.served = max(self.served, mark)
+        execution.turn = 0
+        self._set_calls(self._calls - 1)
         self._set_alarm()
-        service.done()
+        self._done(execution)

@@ -1,51 +1,150 @@
 """Virtual time and what happens in it.
 
-Invariant: events happen in order of time, and at the same time in the order they were made; so a
-simulation is the same from run to run.
+Invariant: events happen in order of time, and at the same time in the order of their numbers, which
+are given out in the order of their making; so a simulation is the same from run to run.
+
+One heap of all that is to come would grow with the world, past the processor's caches, and each event
+would wander through it. So only what happens soon is in a heap; the rest lies unsorted in slots of
+time, whose width follows from how much happens.
 """
 
+import contextlib
+import gc
 import heapq
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeVarTuple
 
 from opengyre.core.errors import OpenGyreError
 
-Action = Callable[[], None]
+About = TypeVarTuple("About")
+"""What an action is about: kept beside it, since a closure for each event costs more."""
+Entry = tuple[float, int, Callable[..., None], tuple[object, ...]]
+"""When, number, action, about."""
+
+FEW, MANY = 64, 4096
+"""Events of a slot. With fewer, turning to the next slot costs more than it saves; with more, what they
+touch does not stay in a cache of some hundred kilobytes."""
+FACTOR = 8.0
+"""By which the width of slots changes. A power of two, so that their borders are exact numbers."""
+NARROWEST_S = 2.0**-20
+"""A microsecond: more in one is at one time, and the numbers of slots stay small enough to be exact."""
+PATIENCE = 8
+"""Slots with few events, one after another, before they become wider: work comes in waves."""
 
 
 class SimulationError(OpenGyreError):
     """The simulated world came to a stop before the scheduler finished, or never would."""
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep Python's garbage collector from looking for cycles: a world makes none while it runs, and
+    looking means going through all of it, the more often the larger it is."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class Kernel:
-    """The event heap."""
+    """The clock and the events to come."""
 
     def __init__(self) -> None:
         self.now = 0.0
         """Seconds since the simulation began."""
         self.events = 0
         """That happened so far."""
-        self._heap: list[tuple[float, int, Action]] = []
         self._made = 0
+        self._near: list[Entry] = []
+        """A heap of what happens before _until."""
+        self._until = 0.0
+        self._width = 1.0
+        """Seconds of a slot."""
+        self._later: dict[int, list[Entry]] = {}
+        """By slot: what happens from number * _width on."""
+        self._slots: list[int] = []
+        """A heap of the numbers in _later."""
+        self._turned_at = 0
+        """Number of events when the slot began."""
+        self._sparse = 0
+        """Slots with few events, one after another."""
 
-    def at(self, when: float, action: Action) -> None:
-        """Let something happen at a time that is not past."""
-        assert when >= self.now, f"{when} is before {self.now}"
+    def number(self) -> int:
+        """A place among the events of one time, for one that may be made later."""
         self._made += 1
-        heapq.heappush(self._heap, (when, self._made, action))
+        return self._made
 
-    def after(self, seconds: float, action: Action) -> None:
-        """Let something happen in so many seconds."""
-        self.at(self.now + seconds, action)
+    def after(self, seconds: float, action: Callable[[*About], None], *about: *About) -> None:
+        """Let something happen in so many seconds; after infinitely many it never does."""
+        self._made += 1
+        entry = (self.now + seconds, self._made, action, about)
+        if entry[0] < self._until:
+            assert seconds >= 0.0, f"{seconds} s from now"
+            heapq.heappush(self._near, entry)
+        else:
+            self._put_off(entry)
+
+    def put(
+        self, when: float, number: int, action: Callable[[*About], None], *about: *About
+    ) -> None:
+        """Let something happen at a time that is not past, in the place of that number."""
+        if when < self._until:
+            assert when >= self.now, f"{when} is before {self.now}"
+            heapq.heappush(self._near, (when, number, action, about))
+        else:
+            self._put_off((when, number, action, about))
 
     def run(self, done: Callable[[], bool], most_events: int) -> None:
         """Until done. Raises SimulationError when nothing is left to happen, or too much happens."""
-        heap = self._heap
+        near = self._near
         last = self.events + most_events
         while not done():
-            if not heap:
+            if not near and not self._turn():
                 raise SimulationError(f"nothing can happen any more after {self.now:.1f} s")
             if self.events >= last:
                 raise SimulationError(f"{most_events} events and no end, at {self.now:.1f} s")
-            self.now, _, action = heapq.heappop(heap)
+            self.now, _, action, about = heapq.heappop(near)
             self.events += 1
-            action()
+            action(*about)
+
+    def _put_off(self, entry: Entry) -> None:
+        if entry[0] == math.inf:
+            return
+        slot = int(entry[0] / self._width)
+        if slot in self._later:
+            self._later[slot].append(entry)
+        else:
+            self._later[slot] = [entry]
+            heapq.heappush(self._slots, slot)
+
+    def _turn(self) -> bool:
+        """Go on to the next slot; False when there is none."""
+        if not self._slots:
+            return False
+        self._adapt(self.events - self._turned_at)
+        self._turned_at = self.events
+        slot = heapq.heappop(self._slots)
+        self._near += self._later.pop(slot)
+        heapq.heapify(self._near)
+        self._until = (slot + 1) * self._width
+        return True
+
+    def _adapt(self, happened: int) -> None:
+        self._sparse = self._sparse + 1 if happened < FEW else 0
+        if happened > MANY and self._width > NARROWEST_S:
+            self._set_width(self._width / FACTOR)
+        elif self._sparse > PATIENCE:
+            self._sparse = 0
+            self._set_width(self._width * FACTOR)
+
+    def _set_width(self, width: float) -> None:
+        entries = [entry for slot in self._later.values() for entry in slot]
+        self._width = width
+        self._later.clear()
+        self._slots.clear()
+        for entry in entries:
+            self._put_off(entry)

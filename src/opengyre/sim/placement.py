@@ -9,72 +9,79 @@ import heapq
 from collections.abc import Sequence
 
 from opengyre.sim.cells import SimCell
+from opengyre.sim.execution import Execution
 
 
 class Placement:
-    """Keeps two heaps of candidates; entries that are out of date are dropped when met."""
+    """Keeps two heaps of candidates, each in there once; what is out of date is dropped when met."""
 
     def __init__(self, cells: Sequence[SimCell]) -> None:
         self._cells = cells
-        self._serving: set[int] = set()
-        self._light: list[tuple[int, int]] = []
-        """(residents, -index)"""
+        self._serving = [False] * len(cells)
+        self._light: list[int] = []
+        """residents * cells + place from the end: the fewest first, the latest of these first."""
+        self._in_light: set[int] = set()
         self._late: list[int] = []
-        """-index; at most one entry a cell."""
+        """-index."""
         self._in_late: set[int] = set()
         self.room = 0
         """Executions that the serving cells can hold."""
 
     def serves(self, cell: SimCell) -> bool:
         """Whether executions may be placed there."""
-        return cell.index in self._serving
+        return self._serving[cell.index]
 
     def open(self, cell: SimCell) -> None:
         """The cell serves from now on."""
-        self._serving.add(cell.index)
+        self._serving[cell.index] = True
         self.room += cell.capacity
         self._offer(cell)
 
     def close(self, cell: SimCell) -> None:
         """The cell serves no more."""
-        self._serving.discard(cell.index)
+        self._serving[cell.index] = False
         self.room -= cell.capacity
 
     def lightest(self) -> SimCell | None:
         """The serving cell with the fewest executions; None when all are full."""
-        while self._light:
-            residents, negative = self._light[0]
-            cell = self._cells[-negative]
-            current = self.serves(cell) and cell.residents == residents
+        light, count = self._light, len(self._cells)
+        while light:
+            residents, place = divmod(light[0], count)
+            cell = self._cells[count - 1 - place]
+            current = self._serving[cell.index] and len(cell.residents) == residents
             if current and residents < cell.capacity:
                 return cell
-            heapq.heappop(self._light)
+            self._in_light.discard(heapq.heappop(light))
         return None
 
     def latest(self) -> SimCell | None:
         """The serving cell with room that is the last to switch; None when all are full."""
         while self._late:
             cell = self._cells[-self._late[0]]
-            if self.serves(cell) and cell.residents < cell.capacity:
+            if self._serving[cell.index] and len(cell.residents) < cell.capacity:
                 return cell
-            self._in_late.discard(cell.index)
-            heapq.heappop(self._late)
+            self._in_late.discard(heapq.heappop(self._late))
         return None
 
-    def add(self, cell: SimCell) -> None:
-        """One execution more lives there."""
-        cell.residents += 1
+    def add(self, cell: SimCell, execution: Execution) -> None:
+        """One more lives there."""
+        cell.residents[execution] = None
         self._offer(cell)
 
-    def remove(self, cell: SimCell) -> None:
+    def remove(self, cell: SimCell, execution: Execution) -> None:
         """One fewer."""
-        cell.residents -= 1
+        del cell.residents[execution]
         self._offer(cell)
 
     def _offer(self, cell: SimCell) -> None:
-        if not self.serves(cell) or cell.residents >= cell.capacity:
+        residents = len(cell.residents)
+        if not self._serving[cell.index] or residents >= cell.capacity:
             return
-        heapq.heappush(self._light, (cell.residents, -cell.index))
-        if cell.index not in self._in_late:
-            self._in_late.add(cell.index)
+        count = len(self._cells)
+        key = residents * count + count - 1 - cell.index
+        if key not in self._in_light:
+            self._in_light.add(key)
+            heapq.heappush(self._light, key)
+        if -cell.index not in self._in_late:
+            self._in_late.add(-cell.index)
             heapq.heappush(self._late, -cell.index)

@@ -6,7 +6,7 @@ every cell that was told to train is there; then its executions are dealt out to
 numbers, and the longest share decides.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -48,8 +48,8 @@ class Training:
         """How many cells train or are on their way."""
         self._streaming = streaming
         self._workers: dict[int, _Worker] = {}
-        self._idle: dict[int, None] = {}
-        """Idle workers, the longest idle first."""
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        """Idle workers, the longest idle first. None of them has anything to do."""
         self._queue: deque[float] = deque()
         self._batch: list[float] = []
         """Under a barrier: tokens of the executions of the step that is not closed yet."""
@@ -138,29 +138,31 @@ class Training:
         self._idle.pop(cell, None)
 
     def _hand_out(self) -> None:
-        for cell in list(self._idle):
-            worker = self._workers[cell]
-            source = worker.share or self._queue
-            if source:
-                del self._idle[cell]
-                self._compute(cell, worker, source.popleft())
-            elif self._streaming:
-                return  # the queue is empty for the others too
+        """Give idle workers what is new: each its share, or what the queue has."""
+        if self._streaming:
+            while self._queue and self._idle:
+                self._offer(next(iter(self._idle)))
+        else:
+            for cell in list(self._idle):
+                self._offer(cell)
+
+    def _offer(self, cell: int) -> None:
+        worker = self._workers[cell]
+        source = worker.share or self._queue
+        if source:
+            del self._idle[cell]
+            self._compute(cell, worker, source.popleft())
 
     def _compute(self, cell: int, worker: _Worker, tokens: float) -> None:
         self._started += 1
         worker.busy, worker.number = tokens, self._started
         seconds = tokens / self._machine.train_tokens_s
-        number = self._started
+        self._kernel.after(seconds, self._computed, cell, worker, self._started, seconds)
 
-        def computed() -> None:
-            if worker.number == number:
-                self.busy_s += seconds
-                self._computed(cell, worker)
-
-        self._kernel.after(seconds, computed)
-
-    def _computed(self, cell: int, worker: _Worker) -> None:
+    def _computed(self, cell: int, worker: _Worker, number: int, seconds: float) -> None:
+        if worker.number != number:
+            return
+        self.busy_s += seconds
         worker.busy = 0.0
         self._open -= 1
         if worker.leaving is not None:
@@ -168,7 +170,7 @@ class Training:
             worker.leaving()
         else:
             self._idle[cell] = None
-            self._hand_out()
+            self._offer(cell)
         self._maybe_step()
 
     def _maybe_step(self) -> None:

@@ -39,10 +39,11 @@ from opengyre.scheduler.base import (
 )
 from opengyre.scheduler.factory import make_policy
 from opengyre.scheduler.scheduler import Scheduler
-from opengyre.sim.cells import SimCell
-from opengyre.sim.kernel import Kernel
+from opengyre.sim.execution import Execution
+from opengyre.sim.kernel import Kernel, uncollected
 from opengyre.sim.outcome import Outcome, RoleChange
-from opengyre.sim.rollouts import Execution, Rollouts
+from opengyre.sim.program import drawing
+from opengyre.sim.rollouts import Rollouts
 from opengyre.sim.script import Script
 from opengyre.sim.training import Training
 from opengyre.sim.workload import Machine, Workload, lognormal
@@ -101,16 +102,17 @@ class World:
         self._telling = False
         self._lives = random.Random(f"{setting.seed}/lives")
         tally = self._outcome.tally
-        self._cells = self._make_cells()
+        pool = self._plan.standalone_capacity
         self._rollouts = Rollouts(
             self._kernel,
             setting.workload,
             self._machine,
-            self._cells,
+            (*self._plan.cells, pool) if pool else self._plan.cells,
             tally,
             started=self._started,
             ended=self._ended,
         )
+        self._cells = self._rollouts.cells
         self._training = Training(
             self._kernel,
             self._machine,
@@ -120,11 +122,18 @@ class World:
             streaming=setting.streaming,
         )
         self._lost: set[int] = set()
+        self._trainers: set[int] = set()
+        """Cells that train or are on their way there."""
         self._switches = [0] * len(self._cells)
         """Number of each cell's newest switch: what a loss overtook is void."""
 
     def run(self) -> Outcome:
         """From Begin to Finish."""
+        with uncollected():
+            self._play()
+        return self._sum_up()
+
+    def _play(self) -> None:
         for cell in self._cells:
             self._role(cell.index, CellRole.ROLLOUT)
             self._rollouts.opens(cell)
@@ -134,16 +143,6 @@ class World:
         plan = self._plan
         executions = plan.total_steps * plan.groups_per_step * plan.group_size
         self._kernel.run(lambda: self._finished, MOST_EVENTS_PER_EXECUTION * executions)
-        return self._sum_up()
-
-    def _make_cells(self) -> list[SimCell]:
-        capacities = list(self._plan.cells)
-        if self._plan.standalone_capacity:
-            capacities.append(self._plan.standalone_capacity)
-        return [
-            SimCell(index, capacity, self._kernel, self._machine)
-            for index, capacity in enumerate(capacities)
-        ]
 
     def _sum_up(self) -> Outcome:
         outcome = self._outcome
@@ -195,13 +194,13 @@ class World:
             case SwitchCell(cell, role):
                 self._switch(cell, role)
             case PublishWeights(version):
-                self._kernel.after(machine.publish_s, lambda: self._published(version))
+                self._kernel.after(machine.publish_s, self._published, version)
             case PauseRollout():
                 self._rollouts.pause()
             case ResumeRollout():
                 self._rollouts.resume()
             case RestartCore():
-                self._kernel.after(machine.restart_s, lambda: self._return(CORE))
+                self._kernel.after(machine.restart_s, self._return, CORE)
             case Finish():
                 self._finished = True
 
@@ -223,7 +222,7 @@ class World:
         group = _Group()
         for place in range(self._plan.group_size):
             size = task * lognormal(load.calls, load.member_spread, draw.gauss(0.0, 1.0))
-            own = random.Random(draw.getrandbits(64))
+            own = draw.getrandbits(64)
             script = scripts[place] if scripts else None
             calls = len(script.turns) if script else max(1, round(size))
             execution = Execution(f"{group_id}-{place}", group_id, own, calls, script)
@@ -248,7 +247,7 @@ class World:
         tally.truncated += execution.truncated
         tally.sampled_tokens += execution.sampled
         self._tell(ExecutionEnded(execution.member, execution.group_id))
-        self._kernel.after(self._setting.workload.evaluation_s, lambda: self._verdict(execution))
+        self._kernel.after(self._setting.workload.evaluation_s, self._verdict, execution)
 
     def _verdict(self, execution: Execution) -> None:
         load = self._setting.workload
@@ -257,19 +256,19 @@ class World:
         group.durations.append(self._kernel.now - load.evaluation_s - execution.started_at)
         if execution.script is not None:
             group.tokens.append(execution.script.trained_tokens)
-        elif execution.draw.random() < load.excluded_share:
+        elif drawing(execution).random() < load.excluded_share:
             self._outcome.tally.excluded += 1
         else:
             group.tokens.append(execution.context * load.trained_share)
         if group.verdicts == len(group.executions):
-            if not execution.script and execution.draw.random() < load.no_spread_share:
+            if not execution.script and drawing(execution).random() < load.no_spread_share:
                 group.tokens.clear()
             self._outcome.executions_s.append(group.durations)
             self._tell(GroupReady(execution.group_id))
+        execution.draw = None
 
     def _told_to_train(self) -> int:
-        cells = self._scheduler.state.cells
-        return sum(1 for cell in cells if cell.target is CellRole.TRAINING)
+        return len(self._trainers)
 
     # -- cells ---------------------------------------------------------------------------------------
 
@@ -292,9 +291,11 @@ class World:
             self._tell(Switched(cell, role))
 
         if role is CellRole.TRAINING:
+            self._trainers.add(cell)
             self._rollouts.closes(self._cells[cell])
             self._kernel.after(self._machine.to_training_s, switched)
         else:
+            self._trainers.discard(cell)
             seconds = self._machine.to_rollout_s
             self._training.leave(cell, lambda: self._kernel.after(seconds, switched))
 
@@ -302,7 +303,7 @@ class World:
         mean = self._machine.mean_life_s
         if math.isfinite(mean):
             life = self._lives.expovariate(1.0 / mean)
-            self._kernel.after(life, lambda: self._lose(cell))
+            self._kernel.after(life, self._lose, cell)
 
     def _lose(self, cell: int) -> None:
         if cell in self._lost:
@@ -315,9 +316,10 @@ class World:
         if role is CellRole.ROLLOUT:
             self._rollouts.closes(self._cells[cell], lost=True)
         self._role(cell, CellRole.LOST)
+        self._trainers.discard(cell)
         self._tell(CellLost(cell))
         if cell != CORE:
-            self._kernel.after(self._machine.restart_s, lambda: self._return(cell))
+            self._kernel.after(self._machine.restart_s, self._return, cell)
 
     def _return(self, cell: int) -> None:
         self._lost.discard(cell)

@@ -1,0 +1,75 @@
+"""One run of an agent program, as the simulator keeps it.
+
+Invariant: it is at one of four places: in the queue, on a cell, between cells (homeless), or ended; it
+has a call on a cell, or a call that is held, or neither.
+"""
+
+import random
+from typing import TYPE_CHECKING
+
+from opengyre.sim.script import Script
+
+if TYPE_CHECKING:
+    from opengyre.sim.cells import SimCell
+
+
+class Execution:
+    """One run of an agent program."""
+
+    __slots__ = (
+        "cache",
+        "cached",
+        "calls_left",
+        "cell",
+        "context",
+        "draw",
+        "ended",
+        "group_id",
+        "held_s",
+        "held_since",
+        "mark",
+        "member",
+        "move",
+        "needs",
+        "sampled",
+        "script",
+        "seed",
+        "started_at",
+        "truncated",
+        "turn",
+        "warm",
+    )
+
+    def __init__(
+        self, member: str, group_id: str, seed: int, calls: int, script: Script | None = None
+    ) -> None:
+        self.member, self.group_id = member, group_id
+        self.seed = seed
+        self.draw: random.Random | None = None
+        """Only from its start to its verdict: a generator takes ten times the memory of the rest."""
+        self.script = script
+        """What it does, when it took place before; it has as many turns as calls."""
+        self.calls_left = calls
+        self.context = 0.0
+        """Tokens of its conversation so far."""
+        self.cached = 0.0
+        """Of these, how many its cell holds the KV of."""
+        self.sampled = 0.0
+        self.cell: SimCell | None = None
+        self.cache = 0
+        """Number of its cell's prefix cache that cached belongs to."""
+        self.turn = 0
+        """Number of its call that the cell serves; 0 = it serves none."""
+        self.mark = 0.0
+        """Of the tokens that its cell served, where that call ends."""
+        self.needs: float | None = None
+        """Tokens of service that a held call still needs; None = none is held."""
+        self.warm = False
+        """Whether the held call's KV cache is, or will be, where it goes on; else its whole context
+        is computed there first."""
+        self.move = 0
+        """Number of its newest move; what an older one announces is void."""
+        self.held_since = 0.0
+        self.held_s = 0.0
+        self.started_at = 0.0
+        self.ended = self.truncated = False
