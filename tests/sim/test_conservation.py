@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opengyre.core.reasons import CellRole
 from opengyre.sim.cells import SimCell
 from opengyre.sim.kernel import Kernel, SimulationError
-from opengyre.sim.outcome import Outcome
+from opengyre.sim.outcome import Outcome, RoleChange
 from opengyre.sim.placement import Placement
 from opengyre.sim.world import Setting, simulate
 from tests.sim.made import load, machine, plan
@@ -109,8 +109,10 @@ AFTER = {
 
 
 def _check_roles(outcome: Outcome, setting: Setting) -> None:
-    """Each cell begins in rollout; a lost one is back after its restart."""
-    lost = 0
+    """Each cell begins in rollout and does only what its role allows; a lost one is back after its
+    restart; the optimiser steps while the core trains."""
+    lost, end = 0, max(outcome.published[-1], outcome.roles[-1].at)
+    spent: Counter[CellRole] = Counter()
     for cell in range(len(setting.plan.cells)):
         changes = [change for change in outcome.roles if change.cell == cell]
         assert (changes[0].at, changes[0].role) == (0.0, CellRole.ROLLOUT)
@@ -119,13 +121,24 @@ def _check_roles(outcome: Outcome, setting: Setting) -> None:
             if before.role is CellRole.LOST:
                 assert after.at - before.at == pytest.approx(setting.machine.restart_s)
         lost += sum(change.role is CellRole.LOST for change in changes)
+        for before, after in pairwise([*changes, RoleChange(end, cell, CellRole.LOST)]):
+            spent[before.role] += after.at - before.at
     assert lost == outcome.tally.cells_lost
     assert lost == 0 or math.isfinite(setting.machine.mean_life_s)
+    assert outcome.rollout_busy_s <= spent[CellRole.ROLLOUT] + 1e-6
+    # a cell that is called back ends its micro-step first
+    training = spent[CellRole.TRAINING] + spent[CellRole.SWITCHING]
+    assert outcome.training_busy_s <= training + 1e-6
+    core = [change for change in outcome.roles if change.cell == 0]
+    for at in outcome.steps:
+        before = [change.role for change in core if change.at < at]
+        held = {before[-1], *(change.role for change in core if change.at == at)}
+        assert CellRole.TRAINING in held
 
 
 def _check_moves(outcome: Outcome, setting: Setting) -> None:
     tally = outcome.tally
-    assert tally.moved_with_kv + tally.recomputed <= tally.held_calls
+    assert tally.held_calls or not tally.moved_with_kv + tally.recomputed
     assert setting.machine.moves_kv or not tally.moved_with_kv
     at_once = not setting.machine.moves_kv or math.isinf(setting.machine.kv_move_tokens_s)
     if setting.policy in {"elastic", "forecast"} and not tally.cells_lost and at_once:
