@@ -58,6 +58,14 @@ def test_ratios_are_of_mean_times_and_against_the_best_split() -> None:
     assert found.async_best == "async 2:1"
     assert found.scores_within_noise
     assert found.within_bound
+    assert found.forecast_over_elastic is None
+
+
+def test_forecast_is_compared_with_elastic_where_it_ran() -> None:
+    runs = [*RUNS, a_run("forecast", 8.0)]
+    found = compare_runs(runs, staleness_bound=2)
+    assert found.forecast_over_elastic == pytest.approx(1.25)
+    assert "forecast is 1.25 times as fast as elastic" in policies_words(runs, found)
 
 
 def test_different_scores_and_old_groups_are_told() -> None:

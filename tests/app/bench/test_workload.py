@@ -74,22 +74,29 @@ def test_contenders_differ_in_policy_and_split_alone(tmp_path: Path) -> None:
     write_workload(SMALL, tmp_path)
     assert len(load_tasks(tmp_path / "tasks")) == SMALL.groups
     seen, rest = [], []
-    for contender in contenders(3):
+    for contender in contenders(3, forecast=True):
         config = configuration(SMALL, tmp_path, contender.policy, contender.training_cells)
         raw = config.model_dump()
         seen.append((raw["schedule"].pop("policy"), raw["cells"].pop("training_cells")))
         raw["run"].pop("name")
         rest.append(raw)
-    assert rest == [rest[0]] * 4
-    assert seen == [("elastic", 1), ("colocate", 1), ("async", 1), ("async", 2)]
+    assert rest == [rest[0]] * 5
+    assert seen == [
+        ("elastic", 1),
+        ("colocate", 1),
+        ("async", 1),
+        ("async", 2),
+        ("forecast", 1),
+    ]
+    assert contenders(3) == contenders(3, forecast=True)[:-1]
 
 
 @given(cells=st.integers(2, 5), repeats=st.integers(1, 7))
 def test_each_repeat_has_every_contender_once_and_another_one_first(
     cells: int, repeats: int
 ) -> None:
-    order = list(in_turns(cells, repeats))
     everyone = contenders(cells)
+    order = list(in_turns(everyone, repeats))
     for repeat in range(repeats):
         entered = [contender for number, contender in order if number == repeat]
         assert sorted(entered, key=everyone.index) == everyone

@@ -15,7 +15,7 @@ from tests.scheduler.world import LOST, World
 from typer.testing import CliRunner
 
 from opengyre.app.cli import app
-from opengyre.app.simulate import policies
+from opengyre.app.simulate import commands, policies
 from opengyre.app.simulate.candidates import (
     IdleReturn,
     Patient,
@@ -109,19 +109,20 @@ def test_the_settings_have_the_share_of_training_that_they_say() -> None:
 
 def test_the_comparison_is_the_same_again() -> None:
     names = ("forecast: learned remaining time", "micro-step: a whole group")
-    one, again = (list(compare(0, 2, names)) for _ in range(2))
+    one, again = (list(compare([draw_case(n, 0) for n in range(2)], names)) for _ in range(2))
     assert one == again
     assert one[1].mean < 0
 
 
 def test_the_command_writes_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "SETTINGS", 1)
+    monkeypatch.setattr(commands, "FITTED", 1)
     monkeypatch.setattr(policies, "SEEDS", 1)
     name = "satellites home before the publication"
     monkeypatch.setattr(policies, "CONTENDERS", {name: policies.CONTENDERS[name]})
     file = tmp_path / "rows.json"
-    result = CliRunner().invoke(app, ["simulate", "policies", "--json", str(file)])
+    result = CliRunner().invoke(app, ["simulate", "policies", "--sets", "1", "--json", str(file)])
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())
     assert [row["contender"] for row in rows] == [name]
     assert rows[0]["reaches_bar"] is (rows[0]["mean_gain"] >= policies.WORTH)
+    assert len(rows[0]["gains"]) == len(rows[0]["gains_fitted"]) == 1

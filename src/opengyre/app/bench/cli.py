@@ -24,6 +24,7 @@ def bench_policies(  # noqa: PLR0913 — a command's options
     ] = 5.0,
     burst: Annotated[int, typer.Option(min=1, help="mu, optimiser steps of a burst.")] = 3,
     staleness: Annotated[int, typer.Option(min=0, help="phi, staleness budget in steps.")] = 1,
+    forecast: Annotated[bool, typer.Option("--forecast", help="Run forecast as well.")] = False,
     keep: Annotated[
         Path | None, typer.Option(help="A new folder for the runs, for opengyre report.")
     ] = None,
@@ -45,7 +46,7 @@ def bench_policies(  # noqa: PLR0913 — a command's options
         steps_per_burst=burst,
         staleness_steps=staleness,
     )
-    run_policies(work, repeats, keep, json)
+    run_policies(work, repeats, keep, json, forecast=forecast)
 
 
 @bench_app.command(name="tree")

@@ -29,17 +29,20 @@ from opengyre.app.wall import WallClock
 from opengyre.core.errors import UserError
 
 
-def run_policies(workload: Workload, repeats: int, keep: Path | None, json: Path | None) -> None:
-    """The three policies; runs stay in `keep`, or go."""
+def run_policies(
+    workload: Workload, repeats: int, keep: Path | None, json: Path | None, *, forecast: bool
+) -> None:
+    """The policies, forecast if asked for; runs stay in `keep`, or go."""
     console = Console()
-    total = len(contenders(workload.cells)) * repeats * workload.steps
+    entered = contenders(workload.cells, forecast=forecast)
+    total = len(entered) * repeats * workload.steps
     with _folder(keep) as folder, Progress(console=console) as progress:
         bar = progress.add_task("starting", total=total)
 
         def tell(label: str, steps: int) -> None:
             progress.update(bar, description=f"{label}, step {steps}", advance=1)
 
-        runs = measure_all(workload, folder, repeats, tell)
+        runs = measure_all(workload, entered, folder, repeats, tell)
     result = compare_runs(runs, workload.staleness_bound)
     console.print(policies_table(runs, result))
     for words in policies_words(runs, result):

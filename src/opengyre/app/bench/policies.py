@@ -1,4 +1,4 @@
-"""The three policies on one workload, in turns, through the real controller, cells and sandbox."""
+"""Policies on one workload, in turns, through the real controller, cells and sandbox."""
 
 import resource
 import shutil
@@ -37,27 +37,29 @@ Tell = Callable[[str, int], None]
 """(label of the run under way, steps done in it)."""
 
 
-def contenders(cells: int) -> list[Contender]:
-    """Elastic, colocate, and async at every split."""
+def contenders(cells: int, *, forecast: bool = False) -> list[Contender]:
+    """Elastic, colocate, and async at every split; forecast if asked for."""
     splits = [Contender("async", training) for training in range(1, cells)]
-    return [Contender("elastic"), Contender("colocate"), *splits]
+    learned = [Contender("forecast")] if forecast else []
+    return [Contender("elastic"), Contender("colocate"), *splits, *learned]
 
 
-def in_turns(cells: int, repeats: int) -> Iterator[tuple[int, Contender]]:
+def in_turns(entered: list[Contender], repeats: int) -> Iterator[tuple[int, Contender]]:
     """All contenders in each repeat, each time another one first: drift of the machine hits all."""
-    entered = contenders(cells)
     for repeat in range(repeats):
         first = repeat % len(entered)
         for contender in entered[first:] + entered[:first]:
             yield repeat, contender
 
 
-def measure_all(workload: Workload, folder: Path, repeats: int, tell: Tell) -> list[PolicyRun]:
+def measure_all(
+    workload: Workload, entered: list[Contender], folder: Path, repeats: int, tell: Tell
+) -> list[PolicyRun]:
     """Run every contender `repeats` times; each run keeps its folder below `folder`."""
     write_workload(workload, folder)
     return [
         measure(workload, folder, contender, repeat, tell)
-        for repeat, contender in in_turns(workload.cells, repeats)
+        for repeat, contender in in_turns(entered, repeats)
     ]
 
 

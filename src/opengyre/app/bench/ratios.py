@@ -18,6 +18,8 @@ class PolicyResult(Struct, kw_only=True):
     elastic_over_colocate: float
     """Colocate's mean time over elastic's: above 1, elastic is faster."""
     elastic_over_async_best: float
+    forecast_over_elastic: float | None
+    """Elastic's mean time over forecast's: above 1, forecast is faster. None = it did not run."""
     async_best: str
     """The split with the smallest mean time."""
     mean_seconds: dict[str, float]
@@ -35,7 +37,9 @@ def compare_runs(runs: Sequence[PolicyRun], staleness_bound: int) -> PolicyResul
         by_label.setdefault(run.label, []).append(run)
     seconds = {label: fmean(r.seconds for r in of) for label, of in by_label.items()}
     best = min((label for label in seconds if label.startswith("async")), key=seconds.__getitem__)
+    learned = seconds.get("forecast")
     return PolicyResult(
+        forecast_over_elastic=seconds["elastic"] / learned if learned else None,
         elastic_over_colocate=seconds["colocate"] / seconds["elastic"],
         elastic_over_async_best=seconds[best] / seconds["elastic"],
         async_best=best,

@@ -59,9 +59,11 @@ def policies_words(runs: Sequence[PolicyRun], result: PolicyResult) -> list[str]
     """What the table says, in sentences that quote its figures."""
     noise = "within" if result.scores_within_noise else "NOT within"
     first = runs[0]
+    learned = result.forecast_over_elastic
     return [
         f"elastic is {result.elastic_over_colocate:.2f} times as fast as colocate and "
         f"{result.elastic_over_async_best:.2f} times as fast as {result.async_best}",
+        *([f"forecast is {learned:.2f} times as fast as elastic"] if learned else []),
         f"mean rewards are {noise} noise of one another; no group was older than "
         f"{max(run.staleness_versions.max for run in runs)} versions (bound "
         f"{result.staleness_bound})",

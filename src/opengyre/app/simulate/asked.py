@@ -18,7 +18,7 @@ APPLIES: dict[str, tuple[str, ...]] = {
     "json": (PAPER, TUNED, POLICIES, PRESET, RUN),
     "html": (PAPER, PRESET, RUN),
     "tuned": (TUNED,),
-    "sets": (PAPER, TUNED, CALIBRATE),
+    "sets": (PAPER, TUNED, POLICIES, CALIBRATE),
     "calls": (PAPER,),
     "candidates": (CALIBRATE,),
     "jobs": (PAPER, CALIBRATE),

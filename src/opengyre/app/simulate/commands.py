@@ -27,7 +27,7 @@ from opengyre.app.simulate.from_run import (
 )
 from opengyre.app.simulate.outputs import check_outputs
 from opengyre.app.simulate.paper import Hours, Row, scene_of, table
-from opengyre.app.simulate.policies import run_policies
+from opengyre.app.simulate.policies import FITTED, SETTINGS, run_policies
 from opengyre.app.simulate.presets import CALIBRATED, Span, load_preset, preset_names
 from opengyre.app.simulate.search import WANTED
 from opengyre.app.simulate.show import (
@@ -106,7 +106,8 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
 
 def compare_policies(options: SimulateOptions) -> None:
     """Print what was tried against elastic, and what it gains."""
-    rows = run_policies(options.seed)
+    fitted = load_ensemble(options.ensemble).spread_out(FITTED)
+    rows = run_policies(options.seed, options.sets or SETTINGS, fitted)
     if options.json is not None:
         write_json(rows, options.json)
 

@@ -6,7 +6,7 @@ by trying (a burst length) is chosen on other seeds than it is judged on, and on
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
@@ -16,7 +16,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from opengyre.app.simulate.build import build
 from opengyre.app.simulate.candidates import IdleReturn, Patient, ReadyFirst, StayOn
+from opengyre.app.simulate.ensemble import Fitted
 from opengyre.scheduler.base import Policy, SchedulePlan
 from opengyre.scheduler.forecast import EarlyReturn, Forecast
 from opengyre.sim.outcome import Outcome
@@ -27,6 +29,8 @@ SETTINGS = 16
 """Enough that a mean of 3% stands out of the spread between them."""
 SEEDS = 2
 """Of each setting."""
+FITTED = 8
+"""Accepted parameter sets that are looked at beside the drawn settings."""
 WORTH = 0.03
 """Mean gain from which a policy is worth its complexity."""
 ROLLOUT_HEAVY = 1 / 3
@@ -37,7 +41,7 @@ FRESH, TRIAL = "fresh", "trial"
 
 @dataclass(frozen=True)
 class Case:
-    """One setting of the ensemble."""
+    """One setting: drawn, or that of an accepted parameter set."""
 
     number: int
     training_share: float
@@ -101,6 +105,15 @@ def draw_case(number: int, seed: int) -> Case:
             ),
         ),
     )
+
+
+def fitted_case(fitted: Fitted) -> Case:
+    """The published workload as an accepted parameter set has it."""
+    scene = build(fitted.parameters)
+    setting = Setting(
+        plan=scene.plan, policy="elastic", workload=scene.workload, machine=scene.machine
+    )
+    return Case(fitted.candidate, fitted.parameters["training_share"], setting)
 
 
 Change = Callable[[Case, Setting], Setting]
@@ -196,42 +209,50 @@ def _mean(gains: list[float] | tuple[float, ...]) -> float:
     return math.exp(fmean(math.log1p(gain) for gain in gains)) - 1 if gains else 0.0
 
 
-def compare(seed: int, cases: int, names: Iterable[str]) -> Iterator[Gain]:
+def compare(cases: Sequence[Case], names: Iterable[str]) -> Iterator[Gain]:
     """One contender after the other."""
-    drawn = [draw_case(number, seed) for number in range(cases)]
-    settings = [[case.seeded(FRESH, turn) for turn in range(SEEDS)] for case in drawn]
+    settings = [[case.seeded(FRESH, turn) for turn in range(SEEDS)] for case in cases]
     elastic = [sum(simulate(one).seconds for one in mine) for mine in settings]
     for name in names:
         change = CONTENDERS[name]
         gains = []
-        for case, mine, before in zip(drawn, settings, elastic, strict=True):
+        for case, mine, before in zip(cases, settings, elastic, strict=True):
             changed = [change(case, one) for one in mine]
             gains.append(before / sum(simulate(one).seconds for one in changed) - 1)
-        yield Gain(name, tuple(gains), tuple(case.training_share for case in drawn))
+        yield Gain(name, tuple(gains), tuple(case.training_share for case in cases))
 
 
-def policies_table(gains: list[Gain]) -> Table:
+def policies_table(drawn: Sequence[Gain], fitted: Sequence[Gain]) -> Table:
     """A line a contender."""
     table = Table(title="Faster than elastic", box=None)
     table.add_column("contender", no_wrap=True)
-    for heading in ("mean", "rollout-heavy", "worst", "best"):
+    for heading in ("mean", "rollout-heavy", "worst", "best", "fitted"):
         table.add_column(heading, justify="right")
-    for gain in gains:
+    for gain, on_fitted in zip(drawn, fitted, strict=True):
         figures = (gain.mean, gain.rollout_heavy, min(gain.by_case), max(gain.by_case))
-        table.add_row(gain.name, *(f"{figure:+.1%}" for figure in figures))
+        cells = [f"{figure:+.1%}" for figure in (*figures, on_fitted.mean)]
+        table.add_row(gain.name, *cells)
     return table
 
 
-def run_policies(seed: int) -> list[dict[str, object]]:
-    """Print the comparison; returns its rows."""
+def run_policies(seed: int, settings: int, accepted: Sequence[Fitted]) -> list[dict[str, object]]:
+    """Print the comparison, over drawn settings and over accepted sets; returns its rows."""
     console = Console()
-    gains = []
-    for gain in compare(seed, SETTINGS, CONTENDERS):
+    cases = [draw_case(number, seed) for number in range(settings)]
+    rows = [fitted_case(one) for one in accepted]
+    drawn, fitted = [], []
+    both = zip(compare(cases, CONTENDERS), compare(rows, CONTENDERS), strict=True)
+    for gain, on_fitted in both:
         console.print(f"{gain.name}: {gain.mean:+.1%}", highlight=False)
-        gains.append(gain)
-    console.print(policies_table(gains))
+        drawn.append(gain)
+        fitted.append(on_fitted)
+    console.print(policies_table(drawn, fitted))
     console.print(
-        f"{SETTINGS} settings, {SEEDS} seeds each; the bar is {WORTH:.0%} on average",
+        f"{len(cases)} settings, {SEEDS} seeds each; the bar is {WORTH:.0%} on average. fitted: mean "
+        f"over {len(rows)} parameter sets that were accepted on the published row",
         highlight=False,
     )
-    return [gain.as_json() for gain in gains]
+    return [
+        gain.as_json() | {"mean_gain_fitted": on_fitted.mean, "gains_fitted": on_fitted.by_case}
+        for gain, on_fitted in zip(drawn, fitted, strict=True)
+    ]
