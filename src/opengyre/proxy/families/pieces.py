@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenizers import Encoding, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
 
 PIECE = 1 << 15
 """Characters: some 50 ms of a core."""
@@ -30,17 +33,15 @@ class Splitter:
 
     def __init__(self, tokenizer: Tokenizer, piece: int = PIECE) -> None:
         self._tokenizer, self._piece = tokenizer, piece
-        told: dict[str, Any] = json.loads(tokenizer.to_str())
-        model, normalizer = told["model"], told.get("normalizer")
-        self._steps = _flat(told.get("pre_tokenizer"), "pretokenizers")
-        self._as_written = normalizer is None
-        composed = normalizer is not None and normalizer["type"] == "NFC"
-        whole = told.get("truncation") is None and (self._as_written or composed)
-        self.splits = whole and bool(self._steps) and all(map(_from_anywhere, self._steps))
+        steps, normal = _steps(tokenizer.pre_tokenizer), _steps(tokenizer.normalizer)
+        self._as_written = not normal
+        whole = tokenizer.truncation is None and [one["type"] for one in normal] in ([], ["NFC"])
+        self.splits = whole and bool(steps) and all(map(_from_anywhere, steps))
         """Whether a text goes on from a word's end as a text of its own would."""
-        byte_level = any(step["type"] == "ByteLevel" for step in self._steps)
-        kept = self.splits and model["type"] == "BPE" and byte_level and not model.get("unk_token")
-        self._longest = _longest(tokenizer, told) if kept else 0
+        by_bytes = any(step["type"] == "ByteLevel" for step in steps)
+        model = tokenizer.model
+        kept = self.splits and by_bytes and isinstance(model, BPE) and not model.unk_token
+        self._longest = _longest(tokenizer) if kept else 0
 
     def fewest(self, text: str) -> int:
         """Tokens that this text has at least."""
@@ -90,12 +91,14 @@ def _cut(encoded: Encoding, text: str) -> tuple[int, int] | None:
     return None
 
 
-def _flat(step: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
-    if step is None:
-        return []
-    if step["type"] == "Sequence":
-        return [one for part in step[inner] for one in _flat(part, inner)]
-    return [step]
+def _steps(component: PreTokenizer | Normalizer | None) -> list[dict[str, Any]]:
+    """What it is made of, as a tokenizer.json has it; the whole file would take a second to read."""
+    return [] if component is None else _flat(json.loads(component.__getstate__()))
+
+
+def _flat(step: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = step.get("pretokenizers") or step.get("normalizers") or []
+    return [one for part in parts for one in _flat(part)] or [step]
 
 
 def _from_anywhere(step: dict[str, Any]) -> bool:
@@ -108,7 +111,13 @@ def _from_anywhere(step: dict[str, Any]) -> bool:
     return bool(step["type"] == "Digits")
 
 
-def _longest(tokenizer: Tokenizer, told: dict[str, Any]) -> int:
+def _longest(tokenizer: Tokenizer) -> int:
     """Bytes of the longest token; of those that are learnt, each character stands for one byte."""
-    added = [len(token["content"].encode()) for token in told.get("added_tokens") or []]
-    return max([*map(len, tokenizer.get_vocab(with_added_tokens=False)), *added], default=0)
+    added = tokenizer.get_added_tokens_decoder()
+    learnt = (
+        len(tokenizer.id_to_token(one) or "")
+        for one in range(tokenizer.get_vocab_size(with_added_tokens=True))
+        if one not in added
+    )
+    written = [len(token.content.encode()) for token in added.values()]
+    return max([*written, *learnt], default=0)
