@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import msgspec
 
@@ -24,7 +25,7 @@ class RunStore:
         self.journal = StoreJournal(self._writer)
         """For executions that are to survive their proxy."""
 
-    def __enter__(self) -> "RunStore":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

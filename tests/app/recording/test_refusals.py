@@ -106,7 +106,7 @@ async def test_a_refused_end_has_the_shape_of_its_client(
             with pytest.raises(anthropic.APIStatusError) as large:
                 await client.post("/end", body={"detail": "x" * (1 << 20)}, cast_to=object)
             assert large.value.status_code == 413
-            assert large.value.type == "request_too_large"
+            assert large.value.response.json()["error"]["type"] == "request_too_large"
         async with openai.AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as other:
             with pytest.raises(openai.BadRequestError, match="passed"):
                 await other.post("/end", body={"passed": 1}, cast_to=object)

@@ -38,7 +38,7 @@ ERRORS = {
     Kind.UNAUTHENTICATED: "authentication_error",
     Kind.NOT_FOUND: "not_found_error",
     Kind.WRONG_METHOD: "invalid_request_error",
-    Kind.CONFLICT: "invalid_request_error",
+    Kind.CONFLICT: "conflict_error",
     Kind.TOO_LARGE: "request_too_large",
     Kind.RATE_LIMITED: "rate_limit_error",
     Kind.FAILED: "api_error",
