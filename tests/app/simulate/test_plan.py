@@ -116,6 +116,10 @@ def test_elasticity_does_not_pay_where_nothing_can_overlap(name: str, scene: Sce
     assert advice.gain is not None, name
     assert advice.gain.pays is False, (name, advice.gain.ratio)
     assert advice.gain.ratio >= 0.9, name
+    if name == "one cell":
+        words = advice_words(advice, [scene], None)
+        assert "1 cell," in words[0]
+        assert "a single cell" in words[1]
 
 
 def test_elasticity_pays_where_a_tail_leaves_cells_idle_and_data_may_not_age() -> None:

@@ -251,7 +251,7 @@ def replay_table(studied: Studied) -> Table:
     """Measured against simulated."""
     title = f"Played again under {studied.fit.run.policy}"
     table = Table(title=title, box=None, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")  # gives way, so that no figure is cut
     for heading in ("measured", "simulated", "ratio"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in studied.compared:
@@ -288,7 +288,7 @@ def predicted_table(predicted: Sequence[Predicted]) -> Table:
 def what_if_table(answers: Sequence[Answer]) -> Table:
     """A line a case; the first is what the others are compared with."""
     table = Table(title="What if", box=None, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")  # gives way, so that no figure is cut
     for heading in ("s/step", "×", "±", "idle", "stale", "cut"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in answers:

@@ -17,6 +17,8 @@ def plan_words(candidate: Candidate, worlds: Sequence[Scene]) -> str:
     """Such as "elastic, 4 cells, mu 4, phi 0"."""
     counts = sorted({candidate.cells_in(world) for world in worlds})
     cells = f"{counts[0]} cells" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} cells"
+    if counts == [1]:
+        cells = "1 cell"
     split = ""
     if candidate.policy == "async":
         trains = sorted({candidate.training_in(world) for world in worlds})
@@ -27,7 +29,7 @@ def plan_words(candidate: Candidate, worlds: Sequence[Scene]) -> str:
 def measures_table(advice: Advice, worlds: Sequence[Scene]) -> Table:
     """A line a finalist; the recommended one is marked."""
     table = Table(title="Plans within the staleness limit", box=None, padding=(0, 2, 0, 0))
-    table.add_column("plan")
+    table.add_column("plan", overflow="fold")
     for heading in ("steps/h", "±", "train", "idle", "stale p95"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in advice.measures:
@@ -86,10 +88,12 @@ def gain_words(gain: Gain, worlds: Sequence[Scene]) -> str:
         return f"elasticity pays: its best plan is {ratio}"
     if gain.pays is None:
         return f"it is not clear that elasticity pays: its best plan is {ratio}"
-    return f"elasticity does NOT pay here: its best plan is {ratio}; {_why(gain)}"
+    return f"elasticity does NOT pay here: its best plan is {ratio}; {_why(gain, worlds)}"
 
 
-def _why(gain: Gain) -> str:
+def _why(gain: Gain, worlds: Sequence[Scene]) -> str:
+    if all(gain.elastic.candidate.cells_in(world) == 1 for world in worlds):
+        return "a single cell can not serve while it trains, under any policy"
     training, idle = gain.other.training, gain.other.idle
     if training < LITTLE_TRAINING:
         return f"training takes {training:.0%} of the cells' time: there is little to overlap"
