@@ -254,14 +254,21 @@ def test_a_store_of_another_schema_is_refused(tmp_path: Path) -> None:
         RunStore(path)
 
 
-async def test_a_store_of_the_schema_without_a_journal_gets_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "without"),
+    [(1, ("doors", "begun", "progress", "traces", "ends")), (2, ("ends",))],
+)
+async def test_a_store_of_an_older_schema_gets_the_tables_that_it_lacks(
+    tmp_path: Path, schema: int, without: tuple[str, ...]
+) -> None:
     path = tmp_path / "run.sqlite"
     with RunStore(path) as store:
         await store.record(a_call())
     with contextlib.closing(sqlite3.connect(path)) as other:
-        for table in ("doors", "begun", "progress", "traces"):
+        for table in without:
             other.execute(f"DROP TABLE {table}")
-        other.execute("PRAGMA user_version = 1")
+        other.execute(f"PRAGMA user_version = {schema}")
     with RunStore(path) as again:
         assert again.calls("e1") == [a_call()]
         assert again.journal.open_doors() == []
+        assert again.ends() == []
