@@ -22,7 +22,7 @@ from opengyre.app.recording.doors import FrontDoor, key_of, known_key, recording
 from opengyre.app.recording.ending import Endings
 from opengyre.app.recording.options import RecordingOptions, claim_recording
 from opengyre.app.recording.recognise import classify_any
-from opengyre.app.recording.show import Board, Figures, closing_words
+from opengyre.app.recording.show import Board, Figures, Totals, closing_words
 from opengyre.app.recording.source import Source, open_source
 from opengyre.app.wall import WallClock, today
 from opengyre.core.protocols import Clock, IdSource
@@ -137,7 +137,8 @@ class Desk:
             while True:
                 await self._clock.sleep(BEAT_S)
                 await self._save_labels()
-                board.beat(await asyncio.to_thread(self.figures))
+                ended = self._endings.totals.copy()
+                board.beat(await asyncio.to_thread(self.figures, ended))
         except asyncio.CancelledError:
             return  # ctrl-C is how a recording ends
 
@@ -176,13 +177,13 @@ class Desk:
             temperature=self._options.temperature,
         )
 
-    def figures(self) -> Figures:
-        """As they are now."""
+    def figures(self, ended: Totals | None = None) -> Figures:
+        """As they are now; ended: a copy of the totals, for a thread beside the event loop."""
         source = self._source
         return Figures(
             title=f"recording {source.title}",
             doors=[door.report() for door in self._executions.doors],
-            ended=self._endings.totals,
+            ended=self._endings.totals if ended is None else ended,
             upstream=source.counts,
             labels=source.versions.labels,
             trouble=source.trouble(),

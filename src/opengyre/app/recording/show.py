@@ -50,6 +50,10 @@ class Totals:
         self.counts["continued_calls"] += report.moves_recomputed
         self.forks.update(report.forks)
 
+    def copy(self) -> "Totals":
+        """As they are now."""
+        return Totals(self.executions, self.counts.copy(), self.forks.copy())
+
 
 @dataclass
 class Figures:
@@ -65,7 +69,7 @@ class Figures:
     trouble: str = ""
 
     def __post_init__(self) -> None:
-        self._all = Totals(self.ended.executions, self.ended.counts.copy(), self.ended.forks.copy())
+        self._all = self.ended.copy()
         for report in self.doors:
             self._all.add(report)
 
