@@ -35,7 +35,7 @@ BESIDE = {
 }
 """What a helper asks with the head and the history of a conversation, of main or of a sub-agent: the next
 prompt, a recap after a pause, /btw, a session's name, an agent's progress, memories (two). By the
-versions that have it."""
+versions that have it in one piece: the newer one puts the question for progress together from parts."""
 APART = {
     "Write a short summary label describing what these tool calls accomplished.": BOTH,
     "You are a date/time parser that converts natural language into ISO 8601": BOTH,
