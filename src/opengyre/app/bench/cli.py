@@ -136,3 +136,26 @@ def bench_proxy(  # noqa: PLR0913 — a command's options
         json=json,
     )
     run_proxy(options)
+
+
+@bench_app.command(name="sim")
+def bench_sim(
+    *,
+    cells: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Cells of a world; repeat it.", show_default="4 100 1000 10000"),
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Optimiser steps: 4 executions a cell in each.")
+    ] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of all worlds; the best counts.")] = 2,
+    json: JsonFile = None,
+) -> None:
+    """Measure what a simulated event costs in a small world and in large ones.
+
+    The same agents, policy and work a cell; only the number of cells differs. One core, a minute or
+    two.
+    """
+    from opengyre.app.bench.sim_command import run_sim
+
+    run_sim(cells or [4, 100, 1_000, 10_000], steps, repeats, json)

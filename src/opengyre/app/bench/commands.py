@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from opengyre.app.bench.figures import write_json
 from opengyre.app.bench.jmax import JmaxSettings, measure_jmax
 from opengyre.app.bench.policies import contenders, measure_all
 from opengyre.app.bench.ratios import compare_runs
@@ -21,7 +22,6 @@ from opengyre.app.bench.show import (
     simulate_words,
     tree_json,
     tree_table,
-    write_json,
 )
 from opengyre.app.bench.tree import measure_trees
 from opengyre.app.bench.workload import Workload

@@ -1,6 +1,5 @@
 """The benches' tables, and their figures as JSON with the machine and the commit."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +14,6 @@ from opengyre.app.bench.runs import PolicyRun
 from opengyre.app.bench.tree import TreeResult
 from opengyre.app.bench.workload import Workload
 from opengyre.app.machine import machine
-from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 
 
@@ -164,12 +162,3 @@ def tree_json(result: TreeResult) -> dict[str, object]:
     """All figures of the bench."""
     figures: dict[str, object] = msgspec.to_builtins(result)
     return {"bench": "tree", **figures, "machine": machine()}
-
-
-def write_json(figures: dict[str, object], path: Path) -> None:
-    """Raises UserError when the file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(figures, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"to write {path}", str(error), "name another file with --json") from error
