@@ -1,16 +1,19 @@
 """Whatever moves, waits or is lost: tokens are served once, seconds add up, work is trained once."""
 
 import math
+import random
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opengyre.core.reasons import CellRole
 from opengyre.sim.cells import SimCell
+from opengyre.sim.execution import Execution
 from opengyre.sim.kernel import Kernel, SimulationError
 from opengyre.sim.outcome import Outcome, RoleChange
 from opengyre.sim.placement import Placement
@@ -156,6 +159,19 @@ def test_another_seed_is_another_world_and_a_log_changes_nothing(setting: Settin
     assert other.executions_s != plain.executions_s
 
 
+@given(SETTINGS, st.sampled_from([5.0, 12.0, 20.0]))
+@settings(max_examples=15)
+def test_an_execution_is_truncated_at_its_limit_and_no_other_is(
+    setting: Setting, limit: float
+) -> None:
+    limited = msgspec.structs.replace(setting.workload, limit_s=limit)
+    outcome = simulate(replace(setting, workload=limited))
+    lived = [seconds for group in outcome.executions_s for seconds in group]
+    assert len(lived) == outcome.tally.executions == EXECUTIONS
+    assert max(lived) <= limit * (1 + 1e-9)
+    assert sum(seconds >= limit * (1 - 1e-9) for seconds in lived) == outcome.tally.truncated
+
+
 @given(
     capacities=st.lists(st.integers(1, 3), min_size=1, max_size=5),
     moves=st.lists(st.tuples(st.sampled_from("ocar"), st.integers(0, 4)), max_size=60),
@@ -165,7 +181,7 @@ def test_the_best_cell_is_the_one_that_looking_at_all_of_them_finds(
 ) -> None:
     """Cells open (o) and close (c), executions come (a) and go (r)."""
     kernel = Kernel()
-    cells = [SimCell(i, room, kernel, machine()) for i, room in enumerate(capacities)]
+    cells = [SimCell(i, n, kernel, machine(), lambda _: None) for i, n in enumerate(capacities)]
     placement, serving = Placement(cells), set[int]()
     for kind, number in moves:
         cell = cells[number % len(cells)]
@@ -175,28 +191,78 @@ def test_the_best_cell_is_the_one_that_looking_at_all_of_them_finds(
         elif kind == "c" and cell.index in serving:
             placement.close(cell)
             serving.discard(cell.index)
-        elif kind == "a" and cell.index in serving and cell.residents < cell.capacity:
-            placement.add(cell)
+        elif kind == "a" and cell.index in serving and len(cell.residents) < cell.capacity:
+            placement.add(cell, an_execution())
         elif kind == "r" and cell.residents:
-            placement.remove(cell)
-        free = [one for one in cells if one.index in serving and one.residents < one.capacity]
+            placement.remove(cell, next(iter(cell.residents)))
+        free = [c for c in cells if c.index in serving and len(c.residents) < c.capacity]
         assert placement.room == sum(cells[index].capacity for index in serving)
         assert placement.serves(cell) is (cell.index in serving)
         assert placement.latest() is max(free, key=lambda one: one.index, default=None)
-        lightest = min(free, key=lambda one: (one.residents, -one.index), default=None)
+        lightest = min(free, key=lambda one: (len(one.residents), -one.index), default=None)
         assert placement.lightest() is lightest
 
 
-@given(st.lists(st.integers(0, 3), max_size=12))
-def test_what_happens_at_the_same_time_happens_in_the_order_it_was_made(times: list[int]) -> None:
-    kernel, seen = Kernel(), list[tuple[int, int]]()
-    for number, when in enumerate(times):
-        kernel.at(float(when), lambda number=number, when=when: seen.append((when, number)))  # type: ignore[misc]
-    kernel.run(lambda: len(seen) == len(times), len(times))
-    assert seen == sorted(seen)
-    assert kernel.events == len(times)
+def an_execution() -> Execution:
+    return Execution("g0-0", "g0", 0, 1)
+
+
+class Happenings:
+    """Events that make events, at the same time, soon, or much later, some by a number kept back."""
+
+    def __init__(self, seed: int, scales: list[float]) -> None:
+        self.kernel, self._rng = Kernel(), random.Random(seed)
+        self._scales = scales
+        self.made = 0
+        self._kept: list[int] = []
+        self.seen: list[tuple[float, int]] = []
+
+    def make(self) -> None:
+        scale = self._scales[len(self.seen) * len(self._scales) // EVENTS % len(self._scales)]
+        seconds = self._rng.choice([0.0, 1.0, 3.0]) * self._rng.random() * scale
+        when = self.kernel.now + seconds
+        self.made += 1
+        if when > self.kernel.now and self._kept and self._rng.random() < 0.5:
+            number = self._kept.pop()
+            self.kernel.put(when, number, self._happen, when, number)
+            self._kept.append(self.kernel.number())
+        else:
+            if len(self._kept) < 10:
+                self._kept.append(self.kernel.number())
+                self.made += 1
+            self.kernel.after(seconds, self._happen, when, self.made)
+
+    def _happen(self, when: float, number: int) -> None:
+        assert self.kernel.now == when
+        self.seen.append((when, number))
+        if len(self.seen) < EVENTS:
+            self.make()
+
+
+EVENTS = 9000
+"""Enough at once for narrower slots, and afterwards enough of them for wider ones."""
+
+
+@given(
+    seed=st.integers(0, 999),
+    scales=st.lists(st.sampled_from([1e-5, 0.01, 1.0, 100.0, 1e6]), min_size=1, max_size=4),
+    together=st.sampled_from([1, 10, 5000]),
+)
+@settings(max_examples=12)
+def test_everything_happens_once_in_order_of_time_and_then_of_making(
+    seed: int, scales: list[float], together: int
+) -> None:
+    happenings = Happenings(seed, scales)
+    for _ in range(together):
+        happenings.make()
+    expected = EVENTS - 1 + together
+    happenings.kernel.run(lambda: len(happenings.seen) == expected, expected)
+    assert happenings.seen == sorted(happenings.seen)
+    assert happenings.kernel.events == expected
+    assert len({number for _, number in happenings.seen}) == expected
+    happenings.kernel.after(math.inf, happenings.make)
     with pytest.raises(SimulationError, match="nothing can happen any more"):
-        kernel.run(lambda: False, 1)
+        happenings.kernel.run(lambda: False, 1)
 
 
 def test_a_world_that_never_ends_is_stopped() -> None:
@@ -209,13 +275,13 @@ def test_a_world_that_never_ends_is_stopped() -> None:
     with pytest.raises(SimulationError, match="7 events and no end"):
         kernel.run(lambda: False, 7)
     assert kernel.events == 7
-    with pytest.raises(AssertionError, match="before"):
-        kernel.at(kernel.now - 1.0, again)
+    with pytest.raises(AssertionError, match="from now"):
+        kernel.after(-1.0, again)
 
 
 def test_a_call_cannot_be_taken_away_twice() -> None:
-    cell = SimCell(0, 1, Kernel(), machine())
-    service = cell.begin(5.0, lambda: None)
-    assert cell.take(service) == 5.0
+    cell, execution = SimCell(0, 1, Kernel(), machine(), lambda _: None), an_execution()
+    cell.begin(execution, 5.0)
+    assert cell.take(execution) == 5.0
     with pytest.raises(AssertionError, match="twice"):
-        cell.take(service)
+        cell.take(execution)
