@@ -141,6 +141,29 @@ def test_a_call_that_moves_without_its_cache_computes_its_context_again(at: floa
     assert outcome.tally.held_s == 0.0
 
 
+@pytest.mark.parametrize("moves_kv", [True, False])
+def test_an_execution_that_moves_between_two_calls_leaves_its_cache_behind(moves_kv: bool) -> None:
+    """Nothing is in flight, so nothing is moved: the next call pays for its whole prompt."""
+    long = script((0.0, 100.0, 100.0, 80.0), (50.0, 400.0, 220.0, 40.0))
+    outcome = played(script(stop=30.0), long, moves_kv=moves_kv)
+    served = (80.0 + 40.0 + WEIGHT * (100.0 + 400.0)) / ALONE
+    assert outcome.executions_s[1] == [pytest.approx(50.0 + served)]
+    assert outcome.tally.held_calls == 0
+
+
+def test_a_cache_that_is_on_its_way_when_a_new_version_comes_is_computed_again() -> None:
+    outcome = played(
+        script(stop=10.0),
+        script((0.0, 300.0, 300.0, 190.0)),
+        kv_move_tokens_s=10.0,
+        publish_s=5.0,
+        publish_drops_prefixes=True,
+    )
+    served = (190.0 + WEIGHT * (300.0 + 490.0)) / ALONE
+    assert outcome.published[0] == pytest.approx(15.0)
+    assert outcome.executions_s[1] == [pytest.approx(served + 490.0 / 10.0)]
+
+
 @pytest.mark.parametrize(("drops", "again"), [(True, 490.0), (False, 0.0)])
 def test_a_new_version_makes_a_running_call_compute_its_context_again(
     drops: bool, again: float

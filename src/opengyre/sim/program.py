@@ -31,7 +31,8 @@ class Programs:
         if script is not None:
             turn = script.turns[-execution.calls_left]
             execution.context = turn.prompt_tokens
-            execution.cached = turn.prompt_tokens - turn.new_tokens
+            if execution.cached:  # else it has just begun, or left its cache behind in a move
+                execution.cached = turn.prompt_tokens - turn.new_tokens
             return turn.answer_tokens
         load = self._load
         if not load.answer_spread:

@@ -64,8 +64,11 @@ class Serving:
             self.hold(execution, left, warm=keeps_kv)
 
     def drop_prefixes(self, cell: SimCell) -> None:
-        """Cached prefixes are of no use any more: running calls compute their context again."""
+        """Cached prefixes are of no use any more, nor are those on their way: calls compute their
+        context again."""
         cell.cache += 1
+        for execution in cell.residents:
+            execution.warm = False
         cell.lengthen(self._again)
 
     def _again(self, execution: Execution) -> float:
