@@ -43,6 +43,12 @@ def run_page(path: Path, studied: Studied) -> None:
         for one in studied.compared
     }
     facts |= dict(words.split(": ", 1) for words in fit_words(studied.fit))
+    facts |= {
+        f"{one.run} ({one.policy}), s/step": f"measured {one.measured_s:.3f}, predicted "
+        f"{one.predicted_s:.3f}; times as fast as this run: {one.times_measured:.2f}, predicted "
+        f"{one.times_predicted:.2f}"
+        for one in studied.predicted
+    }
     facts |= {f"note {i}": note for i, note in enumerate(studied.fit.notes, 1)}
     figures.write_page(path, f"simulation of {run.name}", drawn, facts)
 
