@@ -264,15 +264,42 @@ def test_the_next_steps_groups_wait_for_the_step_under_way() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "event",
-    [GroupReady("b"), GroupReady("x"), ExecutionEnded("a0", "a"), StepDone(1), Published(1)],
-)
-def test_an_event_that_contradicts_the_past_is_refused(event: Event) -> None:
+CONTRADICTIONS: list[tuple[int, Event, str]] = [
+    (0, GroupDispatched("a", 0), "GroupDispatched"),
+    (1, Begin(), "Begin"),
+    (1, GroupDispatched("a", 1), "version 1 is not published"),
+    (2, GroupDispatched("a", 0), "a is outstanding already"),
+    (3, GroupDispatched("c", 0), "c was never ordered"),
+    (3, ExecutionStarted("x0", "x"), "x is not outstanding"),
+    (3, ExecutionEnded("x0", "x"), "x is not outstanding"),
+    (3, GroupReady("x"), "x is not outstanding"),
+    (8, ExecutionEnded("a1", "a"), "a1 ended before"),
+    (8, GroupReady("a"), "a has live members"),
+    (9, ExecutionEnded("a2", "a"), "a has no live member"),
+    (9, StepDone(0), "step 0 is not closed"),
+    (9, CellReturned(0), "ROLLOUT"),
+    (10, GroupReady("a"), "a is ready or chosen already"),
+    (11, StepDone(1), "step 1 is not under way; 0 is"),
+    (11, Published(1), "open"),
+]
+"""After so many events of A_IS_TRAINED, what cannot be, and the words that say so."""
+
+
+@pytest.mark.parametrize(("after", "event", "says"), CONTRADICTIONS)
+def test_an_event_that_contradicts_the_past_is_refused(after: int, event: Event, says: str) -> None:
     scheduler = make_scheduler(PLAN, "elastic")
-    play(scheduler, A_IS_TRAINED)
-    with pytest.raises(AssertionError):
+    play(scheduler, A_IS_TRAINED[:after])
+    with pytest.raises(AssertionError, match=says):
         scheduler.decide(event, 99.0)
+
+
+def test_time_that_goes_back_and_a_version_out_of_turn_are_refused() -> None:
+    scheduler = make_scheduler(PLAN, "elastic")
+    play(scheduler, [*A_IS_TRAINED, (StepDone(0), [PublishWeights(1)])])
+    with pytest.raises(AssertionError, match="time went back"):
+        scheduler.decide(CellLost(1), scheduler.state.now - 0.5)
+    with pytest.raises(AssertionError, match="2 after 0"):
+        scheduler.decide(Published(2), scheduler.state.now)
 
 
 @pytest.mark.parametrize("training_cells", [0, 2, 3])

@@ -93,6 +93,8 @@ class World:
         self.roles = [ROLLOUT] * len(plan.cells)
         self.targets: dict[int, CellRole] = {}
         self.groups: dict[str, Group] = {}
+        self.ready: list[str] = []
+        """Groups that are ready and not admitted, in order of completion."""
         self.consumed: list[str] = []
         self.version = plan.first_version
         self.step = plan.first_step
@@ -113,6 +115,8 @@ class World:
         live = 0 if one.ready else self.plan.group_size - one.ended
         queued = [f"{one.group_id}-again-{i}" for i in range(live)]
         self.groups[one.group_id] = Group(one.version_dispatched, queued, ready=one.ready)
+        if one.ready:
+            self.ready.append(one.group_id)
 
     # -- the world's own view ------------------------------------------------------------------
 
@@ -224,6 +228,7 @@ class World:
 
     def _ready(self, name: str) -> None:
         self.groups[name].ready = True
+        self.ready.append(name)
         self.tell(GroupReady(name))
 
     def _step_done(self) -> None:
@@ -282,9 +287,11 @@ class World:
 
     def _admit(self, decision: AdmitGroup) -> None:
         assert decision.step == self.step
-        assert self.groups[decision.group_id].ready
-        assert decision.group_id not in self.admitted + self.consumed
-        self.admitted.append(decision.group_id)
+        place = self.ready.index(decision.group_id)
+        version = self.groups[decision.group_id].version
+        passed_over = [self.groups[name].version for name in self.ready[:place]]
+        assert all(one > version for one in passed_over), "in order of completion, or older first"
+        self.admitted.append(self.ready.pop(place))
 
     def _close(self, decision: CloseStep) -> None:
         assert not self.closed
