@@ -97,8 +97,10 @@ def _steps(component: PreTokenizer | Normalizer | None) -> list[dict[str, Any]]:
 
 
 def _flat(step: dict[str, Any]) -> list[dict[str, Any]]:
+    if step["type"] != "Sequence":
+        return [step]
     parts = step.get("pretokenizers") or step.get("normalizers") or []
-    return [one for part in parts for one in _flat(part)] or [step]
+    return [one for part in parts for one in _flat(part)]
 
 
 def _from_anywhere(step: dict[str, Any]) -> bool:
