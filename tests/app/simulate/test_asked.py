@@ -16,7 +16,7 @@ from opengyre.core.errors import UserError
     [
         (["paper", "--cells", "8"], "leave out --cells"),
         (["paper", "--tuned", "--html", "x.html"], "leave out --html"),
-        (["policies", "--sets", "3"], "leave out --sets"),
+        (["policies", "--calls", "3"], "leave out --calls"),
         (["calibrate", "--json", "x.json"], "leave out --json"),
         (["deepswe", "--tuned"], "leave out --tuned"),
         (["deepswe", "--jobs", "2"], "leave out --jobs"),

@@ -5,13 +5,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.app.simulate.test_fit import write_run
 
 from opengyre.app.report import figures as of_runs
 from opengyre.app.report.lanes import Span
-from opengyre.app.simulate import figures
+from opengyre.app.simulate import figures, pages
 from opengyre.app.simulate.baselines import Choice, run
 from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.from_run import study
 from opengyre.app.simulate.replay import idle_share, lanes_of, level_events
+from opengyre.app.simulate.whatif import Change
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 from opengyre.scheduler.base import SchedulePlan
@@ -147,3 +150,27 @@ def test_a_page_needs_no_network_and_tells_when_it_cannot_be_written(tmp_path: P
     assert "&lt;title&gt;" in text
     with pytest.raises(UserError, match="--html"):
         figures.write_page(tmp_path, "t", [], {})
+
+
+def test_the_page_of_a_preset_has_what_the_table_in_the_docs_says(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    results = [run(SCENE, choice, 0) for choice in (ELASTIC, COLOCATE, Choice("async", 1))]
+    pages.preset_page(page, "deepswe", SCENE, results)
+    text = page.read_text()
+    for words in ("published and simulated", "each parameter turned", "cells idle"):
+        assert words in text
+    for result in results:
+        assert f"Simulated cells (dotted: weights published): {result.choice}" in text
+        assert f"Simulated waterlevel: {result.choice}" in text
+
+
+def test_the_page_of_a_run_has_measured_beside_simulated(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", steps=4)
+    write_run(tmp_path / "b", steps=3)
+    page = tmp_path / "page.html"
+    pages.run_page(page, study(tmp_path / "a", Change(cells=3), [tmp_path / "b"], seeds=1))
+    text = page.read_text()
+    for words in ("Measured cells", "Simulated cells", "measured waterlevel", "A call under load"):
+        assert words in text
+    for words in ("What if", "each parameter turned", "times as fast as this run"):
+        assert words in text

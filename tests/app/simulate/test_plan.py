@@ -141,6 +141,13 @@ def test_cells_that_do_not_help_end_the_search() -> None:
     assert "hardly faster" in advice_words(advice, [scene], None)[0]
 
 
+def test_without_a_target_the_fastest_is_recommended_however_wide_the_spread() -> None:
+    slow = replace(SCENE, machine=with_fields(MACHINE, decode_alone_tokens_s=0.01))
+    advice = search([slow, SCENE], Goal(0), 2, silent)
+    assert advice.best is not None
+    assert advice.best.low < 0
+
+
 def test_the_most_cells_hold_for_sets_of_several_sizes() -> None:
     worlds = [SCENE, replace(SCENE, plan=replace(SCENE.plan, cells=(4,) * 4))]
     goal = Goal(0, steps_per_hour=1e9, most_cells=6)

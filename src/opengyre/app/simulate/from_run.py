@@ -268,7 +268,7 @@ def replay_table(studied: Studied) -> Table:
 def predicted_table(predicted: Sequence[Predicted]) -> Table:
     """A line a run that was not fitted."""
     table = Table(title="Predicted for other runs", box=None, padding=(0, 2, 0, 0))
-    table.add_column("run")
+    table.add_column("run", overflow="fold")
     table.add_column("policy", no_wrap=True)
     for heading in ("measured s/step", "predicted", "ratio", "× measured", "× predicted"):
         table.add_column(heading, justify="right", no_wrap=True)

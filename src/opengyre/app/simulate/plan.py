@@ -288,8 +288,8 @@ def _p95(result: Result) -> int:
 
 def _choose(found: Sequence[Measure], goal: Goal) -> Measure | None:
     """The fastest that reaches the target for sure; elastic only where it is worth it."""
-    wanted = goal.steps_per_hour or 0.0
-    good = [one for one in found if one.low >= wanted]
+    wanted = goal.steps_per_hour
+    good = [one for one in found if wanted is None or one.low >= wanted]
     if not good:
         return None
     first = good[0]

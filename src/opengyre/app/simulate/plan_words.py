@@ -26,6 +26,11 @@ def plan_words(candidate: Candidate, worlds: Sequence[Scene]) -> str:
     return f"{candidate.policy}, {cells}{split}, mu {candidate.burst}, phi {candidate.staleness}"
 
 
+def rate_words(rate: float) -> str:
+    """Three digits, or all of those before the point."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
 def measures_table(advice: Advice, worlds: Sequence[Scene]) -> Table:
     """A line a finalist; the recommended one is marked."""
     table = Table(title="Plans within the staleness limit", box=None, padding=(0, 2, 0, 0))
@@ -36,8 +41,8 @@ def measures_table(advice: Advice, worlds: Sequence[Scene]) -> Table:
         mark = "→ " if one is advice.best else "  "
         table.add_row(
             mark + plan_words(one.candidate, worlds),
-            f"{one.mean:.3g}",
-            f"{one.spread:.2g}",
+            rate_words(one.mean),
+            rate_words(one.spread),
             f"{one.training:.0%}",
             f"{one.idle:.0%}",
             str(one.staleness_p95),
@@ -58,6 +63,7 @@ def advice_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> 
 def _best_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> str:
     best, wanted = advice.best, advice.goal.steps_per_hour
     if best is None:
+        assert wanted is not None, "without a target the fastest is the best"
         fastest = max(advice.measures, key=lambda one: one.mean)
         more = (
             "a higher --staleness-limit"
@@ -66,17 +72,17 @@ def _best_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> s
         )
         flat = "; twice the cells were hardly faster, so no more were tried" if advice.flat else ""
         return (
-            f"nothing tried reaches {wanted:.3g} steps/h with what is left after the spread; the "
-            f"fastest is {plan_words(fastest.candidate, worlds)}: {fastest.mean:.3g} ± "
-            f"{fastest.spread:.2g} steps/h{flat}. Allow {more}"
+            f"nothing tried reaches {rate_words(wanted)} steps/h with what is left after the "
+            f"spread; the fastest is {plan_words(fastest.candidate, worlds)}: {rate_words(fastest.mean)} ± "
+            f"{rate_words(fastest.spread)} steps/h{flat}. Allow {more}"
         )
-    line = f"recommended: {plan_words(best.candidate, worlds)}: {best.mean:.3g} ± {best.spread:.2g}"
-    line += " steps/h"
+    line = f"recommended: {plan_words(best.candidate, worlds)}: "
+    line += f"{rate_words(best.mean)} ± {rate_words(best.spread)} steps/h"
     if steps is not None:
         slow = f"{steps / best.low:.3g}" if best.low > 0 else "any number of"
         line += f"; {steps} steps in {steps / best.mean:.3g} h (with the spread: {slow} h)"
     if wanted is not None:
-        line += f"; wanted {wanted:.3g} steps/h, and no fewer cells of those tried reach it"
+        line += f"; wanted {rate_words(wanted)} steps/h, and no fewer cells of those tried reach it"
     return line
 
 
@@ -93,7 +99,7 @@ def gain_words(gain: Gain, worlds: Sequence[Scene]) -> str:
 
 def _why(gain: Gain, worlds: Sequence[Scene]) -> str:
     if all(gain.elastic.candidate.cells_in(world) == 1 for world in worlds):
-        return "a single cell can not serve while it trains, under any policy"
+        return "a single cell cannot serve while it trains, under any policy"
     training, idle = gain.other.training, gain.other.idle
     if training < LITTLE_TRAINING:
         return f"training takes {training:.0%} of the cells' time: there is little to overlap"
