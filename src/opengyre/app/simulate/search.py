@@ -134,7 +134,8 @@ def advance(state: Ensemble, moved: Moved) -> Ensemble:
     """The state after one more place."""
     search, accepted = search_of(state), state.accepted
     search = replace(search, tried=search.tried + moved.tried, done=(*search.done, moved.particle))
-    if moved.fitted is not None:
+    known = {one.candidate for one in accepted}
+    if moved.fitted is not None and moved.fitted.candidate not in known:  # a copy may stand still
         accepted = (*accepted, moved.fitted)
     if len(search.done) == search.population:
         search = _next(search, state.seed)
