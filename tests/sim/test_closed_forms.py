@@ -51,8 +51,12 @@ def test_a_cell_does_all_the_work_and_no_more(arrivals: list[tuple[float, float]
         Machine(decode_alone_tokens_s=10.0, decode_full_tokens_s=10.0, train_tokens_s=1.0),
         lambda _caller: ended.append(kernel.now),
     )
+
+    def arrive(tokens: float) -> None:
+        one.begin(Execution("g0-0", "g0", 0, 1), tokens)
+
     for at, tokens in arrivals:
-        kernel.after(at, one.begin, Execution("g0-0", "g0", 0, 1), tokens)
+        kernel.after(at, arrive, tokens)
     kernel.run(lambda: len(ended) == len(arrivals), 10_000)
     one.settle()
     work = sum(tokens for _, tokens in arrivals)

@@ -224,15 +224,16 @@ class Happenings:
         self.made += 1
         if when > self.kernel.now and self._kept and self._rng.random() < 0.5:
             number = self._kept.pop()
-            self.kernel.put(when, number, self._happen, when, number)
+            self.kernel.put(when, number, self._happen, (when, number))
             self._kept.append(self.kernel.number())
         else:
             if len(self._kept) < 10:
                 self._kept.append(self.kernel.number())
                 self.made += 1
-            self.kernel.after(seconds, self._happen, when, self.made)
+            self.kernel.after(seconds, self._happen, (when, self.made))
 
-    def _happen(self, when: float, number: int) -> None:
+    def _happen(self, at: tuple[float, int]) -> None:
+        when, number = at
         assert self.kernel.now == when
         self.seen.append((when, number))
         if len(self.seen) < EVENTS:
@@ -260,7 +261,7 @@ def test_everything_happens_once_in_order_of_time_and_then_of_making(
     assert happenings.seen == sorted(happenings.seen)
     assert happenings.kernel.events == expected
     assert len({number for _, number in happenings.seen}) == expected
-    happenings.kernel.after(math.inf, happenings.make)
+    happenings.kernel.after(math.inf, happenings.seen.append, (math.inf, 0))
     with pytest.raises(SimulationError, match="nothing can happen any more"):
         happenings.kernel.run(lambda: False, 1)
 
@@ -268,15 +269,15 @@ def test_everything_happens_once_in_order_of_time_and_then_of_making(
 def test_a_world_that_never_ends_is_stopped() -> None:
     kernel = Kernel()
 
-    def again() -> None:
-        kernel.after(1.0, again)
+    def again(seconds: float) -> None:
+        kernel.after(seconds, again, seconds)
 
-    again()
+    again(1.0)
     with pytest.raises(SimulationError, match="7 events and no end"):
         kernel.run(lambda: False, 7)
     assert kernel.events == 7
     with pytest.raises(AssertionError, match="from now"):
-        kernel.after(-1.0, again)
+        again(-1.0)
 
 
 def test_a_call_cannot_be_taken_away_twice() -> None:

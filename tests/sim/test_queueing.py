@@ -34,14 +34,14 @@ def responses(utilisation: float, *, exponential: bool) -> list[float]:
         lambda caller: seen.append(kernel.now - caller.started_at),
     )
 
-    def arrive() -> None:
+    def arrive(load: float) -> None:
         caller = Execution("g0-0", "g0", 0, 1)
         caller.started_at = kernel.now
         work = rng.expovariate(1.0) if exponential else 1.0
         cell.begin(caller, work * SPEED)
-        kernel.after(rng.expovariate(utilisation), arrive)
+        kernel.after(rng.expovariate(load), arrive, load)
 
-    kernel.after(0.0, arrive)
+    kernel.after(0.0, arrive, utilisation)
     kernel.run(lambda: len(seen) == BATCHES * A_BATCH, 10**6)
     return seen
 

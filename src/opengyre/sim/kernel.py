@@ -13,13 +13,13 @@ import gc
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from typing import TypeVarTuple
+from typing import Any, TypeVar
 
 from opengyre.core.errors import OpenGyreError
 
-About = TypeVarTuple("About")
+About = TypeVar("About")
 """What an action is about: kept beside it, since a closure for each event costs more."""
-Entry = tuple[float, int, Callable[..., None], tuple[object, ...]]
+Entry = tuple[float, int, Callable[[Any], None], object]
 """When, number, action, about."""
 
 FEW, MANY = 64, 4096
@@ -78,7 +78,7 @@ class Kernel:
         self._made += 1
         return self._made
 
-    def after(self, seconds: float, action: Callable[[*About], None], *about: *About) -> None:
+    def after(self, seconds: float, action: Callable[[About], None], about: About) -> None:
         """Let something happen in so many seconds; after infinitely many it never does."""
         self._made += 1
         entry = (self.now + seconds, self._made, action, about)
@@ -88,12 +88,10 @@ class Kernel:
         else:
             self._put_off(entry)
 
-    def put(
-        self, when: float, number: int, action: Callable[[*About], None], *about: *About
-    ) -> None:
+    def put(self, when: float, number: int, action: Callable[[About], None], about: About) -> None:
         """Let something happen at a time that is not past, in the place of that number."""
+        assert when >= self.now, f"{when} is before {self.now}"
         if when < self._until:
-            assert when >= self.now, f"{when} is before {self.now}"
             heapq.heappush(self._near, (when, number, action, about))
         else:
             self._put_off((when, number, action, about))
@@ -109,7 +107,7 @@ class Kernel:
                 raise SimulationError(f"{most_events} events and no end, at {self.now:.1f} s")
             self.now, _, action, about = heapq.heappop(near)
             self.events += 1
-            action(*about)
+            action(about)
 
     def _put_off(self, entry: Entry) -> None:
         if entry[0] == math.inf:

@@ -52,9 +52,10 @@ class Serving:
             self.go_on(execution)
             return
         seconds = execution.context / self._machine.kv_move_tokens_s
-        self._kernel.after(seconds, self._kv_arrived, execution, execution.move)
+        self._kernel.after(seconds, self._kv_arrived, (execution, execution.move))
 
-    def _kv_arrived(self, execution: Execution, move: int) -> None:
+    def _kv_arrived(self, moved: tuple[Execution, int]) -> None:
+        execution, move = moved
         if execution.needs is not None and execution.move == move:
             self.go_on(execution)
 

@@ -157,9 +157,10 @@ class Training:
         self._started += 1
         worker.busy, worker.number = tokens, self._started
         seconds = tokens / self._machine.train_tokens_s
-        self._kernel.after(seconds, self._computed, cell, worker, self._started, seconds)
+        self._kernel.after(seconds, self._computed, (cell, worker, self._started, seconds))
 
-    def _computed(self, cell: int, worker: _Worker, number: int, seconds: float) -> None:
+    def _computed(self, micro_step: tuple[int, _Worker, int, float]) -> None:
+        cell, worker, number, seconds = micro_step
         if worker.number != number:
             return
         self.busy_s += seconds
@@ -175,17 +176,16 @@ class Training:
 
     def _maybe_step(self) -> None:
         step = self._closed
-        whole = step is not None and not self._open and not self._batch
-        if not whole or self._stepping or CORE not in self._workers:
+        if step is None or self._open or self._batch:
             return
-        self._stepping = True
+        if not self._stepping and CORE in self._workers:
+            self._stepping = True
+            self._kernel.after(self._machine.step_s, self._step, step)
 
-        def stepped() -> None:
-            self._stepping = False
-            if CORE not in self._workers or step is None:
-                self._maybe_step()  # the core was lost: the step is taken again once it is back
-                return
-            self._closed = None
-            self._stepped(step)
-
-        self._kernel.after(self._machine.step_s, stepped)
+    def _step(self, step: int) -> None:
+        self._stepping = False
+        if CORE not in self._workers:
+            self._maybe_step()  # the core was lost: the step is taken again once it is back
+            return
+        self._closed = None
+        self._stepped(step)

@@ -278,26 +278,26 @@ class World:
     def _switch(self, cell: int, role: CellRole) -> None:
         self._role(cell, CellRole.SWITCHING)
         self._switches[cell] += 1
-        number = self._switches[cell]
-
-        def switched() -> None:
-            if self._switches[cell] != number:
-                return
-            self._role(cell, role)
-            if role is CellRole.TRAINING:
-                self._training.join(cell)
-            else:
-                self._rollouts.opens(self._cells[cell])
-            self._tell(Switched(cell, role))
-
+        switch = (cell, role, self._switches[cell])
         if role is CellRole.TRAINING:
             self._trainers.add(cell)
             self._rollouts.closes(self._cells[cell])
-            self._kernel.after(self._machine.to_training_s, switched)
+            self._kernel.after(self._machine.to_training_s, self._switched, switch)
         else:
             self._trainers.discard(cell)
             seconds = self._machine.to_rollout_s
-            self._training.leave(cell, lambda: self._kernel.after(seconds, switched))
+            self._training.leave(cell, lambda: self._kernel.after(seconds, self._switched, switch))
+
+    def _switched(self, switch: tuple[int, CellRole, int]) -> None:
+        cell, role, number = switch
+        if self._switches[cell] != number:
+            return
+        self._role(cell, role)
+        if role is CellRole.TRAINING:
+            self._training.join(cell)
+        else:
+            self._rollouts.opens(self._cells[cell])
+        self._tell(Switched(cell, role))
 
     def _expect_loss(self, cell: int) -> None:
         mean = self._machine.mean_life_s
