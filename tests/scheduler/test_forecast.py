@@ -17,8 +17,10 @@ from opengyre.scheduler.base import (
     SwitchCell,
     Switched,
 )
-from opengyre.scheduler.forecast import Forecast
+from opengyre.scheduler.elastic import Elastic
+from opengyre.scheduler.forecast import Forecast, Meter
 from opengyre.scheduler.scheduler import Scheduler
+from opengyre.scheduler.state import State
 
 ROLLOUT, TRAINING = CellRole.ROLLOUT, CellRole.TRAINING
 
@@ -34,12 +36,15 @@ PLAN = SchedulePlan(
 ARRIVALS = (10.0, 20.0, 40.0)
 """Seconds into the first burst at which its groups are ready."""
 
+PUBLISHING = 5.0
+"""Seconds in which the cells are still in training, for no group."""
+
 
 class Play:
     """Tells a scheduler under forecast what happens; switches are done at once."""
 
-    def __init__(self) -> None:
-        self._scheduler = Scheduler(PLAN, Forecast())
+    def __init__(self, policy: Elastic | None = None) -> None:
+        self._scheduler = Scheduler(PLAN, policy or Forecast())
         self._groups = 0
 
     def tell(self, event: Event, at: float) -> list[SwitchCell]:
@@ -70,20 +75,44 @@ class Play:
         return self.tell(ExecutionStarted(f"e{self._groups - 1}", f"g{self._groups - 1}"), at)
 
 
-def first_burst(step_done: float) -> Play:
+class Measured(Elastic):
+    """Elastic, with a meter beside it."""
+
+    def __init__(self) -> None:
+        self.meter = Meter()
+
+    def arrange(self, state: State) -> list[Decision]:
+        self.meter.watch(state)
+        return super().arrange(state)
+
+
+def first_burst(step_done: float, policy: Elastic | None = None) -> Play:
     """Nothing is known, so satellites join as soon as they may: one at the first group (two cells
     train), another when the last execution is over and nothing is left to forecast."""
-    play = Play()
+    play = Play(policy)
     play.tell(Begin(), 0.0)
     play.dispatch(0.0)
     assert play.ready(0, ARRIVALS[0]) == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)]
     assert play.ready(1, ARRIVALS[1]) == []
     play.tell(ExecutionEnded("e2", "g2"), ARRIVALS[2])
     play.tell(GroupReady("g2"), ARRIVALS[2])
+    play.nothing((ARRIVALS[2] + step_done) / 2)
     play.tell(StepDone(0), step_done)
-    play.tell(Published(1), step_done)
-    play.dispatch(step_done)
+    play.tell(Published(1), step_done + PUBLISHING)
+    play.dispatch(step_done + PUBLISHING)
     return play
+
+
+@pytest.mark.parametrize(("after_the_last", "cost"), [(6.0, 18.0), (30.0, 50.0)])
+def test_a_group_costs_no_more_than_its_share_of_the_step_or_what_follows_the_last_one(
+    after_the_last: float, cost: float
+) -> None:
+    """Two cells trained for 30 s, then three: a third of all that, or all that came after."""
+    policy = Measured()
+    play = first_burst(ARRIVALS[2] + after_the_last, policy)
+    assert policy.meter.cost == pytest.approx(cost)
+    play.nothing(400.0)
+    assert policy.meter.spent == 0.0
 
 
 @pytest.mark.parametrize(("after_the_last", "joins"), [(6.6, False), (6.7, True)])

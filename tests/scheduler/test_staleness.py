@@ -5,7 +5,18 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opengyre.scheduler.base import SchedulePlan
+from opengyre.scheduler.base import (
+    AdmitGroup,
+    Begin,
+    Event,
+    ExecutionEnded,
+    GroupDispatched,
+    GroupReady,
+    Published,
+    SchedulePlan,
+    StepDone,
+)
+from opengyre.scheduler.factory import make_scheduler
 from opengyre.scheduler.staleness import Slots, Spread, Staleness, holds, newest_allowed, summarise
 from tests.scheduler.strategies import POLICIES
 from tests.scheduler.world import World
@@ -61,6 +72,35 @@ def test_a_group_that_is_not_allowed_would_break_the_bound() -> None:
     waiting = Counter([3, 3, 5])
     assert newest_allowed(waiting, 5, 2, slots) == 3
     assert not holds(Counter([3, 3]), 5, 2, Slots(now=1, per_burst=2, total=9))
+
+
+def test_within_the_bound_groups_are_taken_in_the_order_in_which_they_became_ready() -> None:
+    """While x is trained, c of a newer version becomes ready before b: c comes next, b after it."""
+    plan = SchedulePlan(
+        cells=(2, 2),
+        group_size=1,
+        groups_per_step=1,
+        steps_per_burst=1,
+        staleness_steps=2,
+        total_steps=5,
+    )
+    scheduler = make_scheduler(plan, "async")
+
+    def tell(*events: Event) -> list[str]:
+        decisions = [one for event in events for one in scheduler.decide(event, 0.0)]
+        return [one.group_id for one in decisions if isinstance(one, AdmitGroup)]
+
+    def ready(name: str) -> list[str]:
+        return tell(ExecutionEnded(f"{name}0", name), GroupReady(name))
+
+    tell(Begin(), *(GroupDispatched(name, 0) for name in "abx"))
+    assert ready("a") == ["a"]
+    assert tell(StepDone(0), Published(1), GroupDispatched("c", 1)) == []
+    assert ready("x") == ["x"]
+    assert ready("c") == []
+    assert ready("b") == []
+    assert tell(StepDone(1), Published(2)) == ["c"]
+    assert tell(StepDone(2), Published(3)) == ["b"]
 
 
 def test_the_summary_has_mean_nearest_rank_p95_and_maximum() -> None:
