@@ -77,6 +77,8 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
     """Do what the argument says. Raises UserError for none, and for an unknown preset."""
     check_options(what, vars(options))
     check_outputs(json=options.json, html=options.html)
+    if options.html is not None:
+        pages()  # that nothing can be drawn is told first too
     if options.from_run is not None:
         if what is not None:
             found = f"both {what} and --from {options.from_run}"

@@ -62,6 +62,8 @@ def run_plan(options: PlanOptions) -> None:
     """Search and print. Raises UserError."""
     console = Console()
     check_outputs(json=options.json, html=options.html)
+    if options.html is not None:
+        pages()  # that nothing can be drawn is told first too
     target = _target(options)
     _check_cells(options, target)
     worlds, origin = _worlds(options)
