@@ -1,5 +1,6 @@
 """Whatever happens, a simulation ends, counts everything once, and is the same again."""
 
+import gc
 import math
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from opengyre.config.run import PolicyName
 from opengyre.core.reasons import CellRole
-from opengyre.sim.world import Setting, simulate
+from opengyre.sim.world import Setting, World, simulate
 from tests.sim.made import load, machine, plan
 
 loads = st.builds(
@@ -86,6 +87,22 @@ def test_the_same_seed_gives_the_same_log(setting: Setting) -> None:
     assert one.log == two.log
     assert one.log
     assert one.steps == two.steps
+
+
+@given(worlds)
+@settings(max_examples=10)
+def test_a_world_makes_no_cycles_so_nothing_waits_for_the_garbage_collector(
+    setting: Setting,
+) -> None:
+    world = World(setting)
+    gc.collect()
+    gc.disable()
+    try:
+        world.run()
+        found = gc.collect()
+    finally:
+        gc.enable()
+    assert found == 0
 
 
 def test_a_time_limit_is_kept_to_the_second() -> None:
