@@ -75,10 +75,7 @@ class SimulateOptions:
 
 def run_simulate(what: str | None, options: SimulateOptions) -> None:
     """Do what the argument says. Raises UserError for none, and for an unknown preset."""
-    check_options(what, vars(options))
-    check_outputs(json=options.json, html=options.html)
-    if options.html is not None:
-        pages()  # that nothing can be drawn is told first too
+    _check(what, options)
     if options.from_run is not None:
         if what is not None:
             found = f"both {what} and --from {options.from_run}"
@@ -104,6 +101,14 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
             run_changed(name, options)
         case name:
             run_preset(name, options)
+
+
+def _check(what: str | None, options: SimulateOptions) -> None:
+    """What can be told before anything is computed."""
+    check_options(what, vars(options))
+    check_outputs(json=options.json, html=options.html)
+    if options.html is not None:
+        pages()
 
 
 def compare_policies(options: SimulateOptions) -> None:
