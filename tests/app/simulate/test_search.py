@@ -15,7 +15,6 @@ from opengyre.app.simulate.population import Particle, moves_of
 from opengyre.app.simulate.presets import CALIBRATED, Assumed, load_preset
 from opengyre.app.simulate.search import (
     MOST_GENERATIONS,
-    MOVES,
     TARGET,
     Moved,
     Place,
@@ -44,14 +43,14 @@ def toy_work(place: Place) -> Moved:
     if place.tolerance is None:
         return Moved(particle=a_particle(number, number, LINE.draw(draw)["x"]), tried=1)
     particle, moves = place.population[place.number], moves_of(LINE, place.population)
-    for _ in range(MOVES if place.moves else 0):
+    for _ in range(place.moves):
         x = moves.neighbour(particle.parameters, draw)["x"]
         other = a_particle(number, particle.ancestor, x)
         particle = other if other.distance <= place.tolerance else particle
     fitted = None
     if place.tolerance == TARGET and (particle.candidate == number or not place.moves):
         fitted = a_fitted(particle)
-    return Moved(particle=particle, tried=MOVES if place.moves else 0, fitted=fitted)
+    return Moved(particle=particle, tried=place.moves, fitted=fitted)
 
 
 def a_particle(number: int, ancestor: int, x: float) -> Particle:
@@ -155,11 +154,11 @@ def test_a_row_out_of_reach_ends_the_search() -> None:
 
 def test_a_true_candidate_has_the_published_durations_and_then_moves() -> None:
     known = load_preset(CALIBRATED).known_numbers
-    first = work(Place(seed=0, generation=0, number=31, tolerance=None, moves=False, population=()))
+    first = work(Place(seed=0, generation=0, number=31, tolerance=None, moves=0, population=()))
     particle = first.particle
     assert particle.ancestor == particle.candidate == 3100 + first.tried - 1
     assert {name: particle.parameters[name] for name in known} == known
-    place = Place(seed=0, generation=1, number=0, tolerance=9e9, moves=True, population=(particle,))
+    place = Place(seed=0, generation=1, number=0, tolerance=9e9, moves=1, population=(particle,))
     moved = work(place)
     assert moved.particle.ancestor == particle.ancestor
     assert moved.particle.candidate >= 100_000

@@ -62,8 +62,8 @@ class Search(Struct, frozen=True, kw_only=True):
     """That are over."""
     begun: tuple[Particle, ...] = ()
     """What the generation under way began with; nothing before the first."""
-    moving: tuple[bool, ...] = ()
-    """Whether each of them is to move: copies are."""
+    moves: tuple[int, ...] = ()
+    """That each of them tries: none, unless it is a copy."""
     tolerance: float | None = None
     tried: int = 0
     done: tuple[Particle, ...] = ()

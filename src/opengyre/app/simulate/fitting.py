@@ -1,4 +1,4 @@
-"""How far a parameter set is from the calibrated row, and whether a whole run of it lies inside.
+"""How far a parameter set is from the calibrated row, and whether it has that row's figures again.
 
 Invariant: no other row is looked at. What the published durations pin directly, the nominal duration and
 the spread between a group's members, is solved for; the rest is taken as it comes.
@@ -33,12 +33,8 @@ LEAST_SPREAD = 0.02
 """Between the members of a group: below it they are alike."""
 USUAL_SPREAD = 0.2
 """Between members, to begin with."""
-SHORT_STEPS = 16
-"""Of a short run: two of the longest bursts."""
-FILLING_STEPS = 8
-"""Of its first part, which has nothing before it to overlap with; the rest is as all that follows."""
-SHORT_SEEDS = 5_000_000
-"""Added to a candidate's number: a whole run that confirms a short one draws other executions."""
+SEARCH_SEEDS = 10_000_000
+"""Added to a candidate's number while it is searched: the runs that confirm it draw other executions."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +52,13 @@ class Solved:
         return self.off <= DURATION_TOLERANCE
 
 
-def with_durations(values: Values, preset: Preset, seed: int, steps: int | None = None) -> Solved:
+def with_durations(values: Values, preset: Preset, seed: int) -> Solved:
     """Solve for the nominal duration and the members' spread, as far as that goes."""
     known = preset.known_numbers
     mean, slowest = known["execution_h"], known["slowest_h"]
     values = {"nominal_h": mean, "member_spread": USUAL_SPREAD} | values
     for corrections in range(SHAPE_ROUNDS + 1):
-        result = run(build(values), ELASTIC, seed, steps)
+        result = run(build(values), ELASTIC, seed)
         found, worst = result.outcome.execution_s / HOUR_S, slowest_h(result.outcome)
         off = max(abs(found / mean - 1.0), abs(worst / slowest - 1.0))
         if off <= NEAR_ENOUGH or corrections == SHAPE_ROUNDS:
@@ -76,23 +72,22 @@ def with_durations(values: Values, preset: Preset, seed: int, steps: int | None 
 def near(
     values: Values, preset: Preset, number: int, tolerance: float
 ) -> tuple[Values, float] | None:
-    """The set with its durations, and its distance in short runs; None if that is beyond the tolerance.
+    """The set with its durations, and its distance; None if that is beyond the tolerance.
 
     The distance is that of the worse speed-up from the middle of its published span, in halves of the
     span's width. Colocate is run first, then one split of async after the other, as long as it matters.
     """
-    seed = number + SHORT_SEEDS
-    solved = with_durations(values, preset, seed, SHORT_STEPS)
+    seed = number + SEARCH_SEEDS
+    solved = with_durations(values, preset, seed)
     if not solved.good:
         return None
-    scene, own = build(solved.values), _whole_s(solved.elastic, preset)
-    colocate = _whole_s(run(scene, COLOCATE, seed, SHORT_STEPS), preset) / own
-    distance = abs(_off(preset.published["colocate"], colocate))
+    scene, own = build(solved.values), solved.elastic.hours
+    distance = abs(_off(preset.published["colocate"], run(scene, COLOCATE, seed).hours / own))
     if distance > tolerance:
         return None
     off, fastest = 0.0, math.inf
     for choice in _likely_first(scene, values):
-        fastest = min(fastest, _whole_s(run(scene, choice, seed, SHORT_STEPS), preset))
+        fastest = min(fastest, run(scene, choice, seed).hours)
         off = _off(preset.published["async"], fastest / own)
         if off < -tolerance:
             return None
@@ -100,8 +95,8 @@ def near(
     return (solved.values, distance) if distance <= tolerance else None
 
 
-def whole(particle: Particle, preset: Preset) -> Fitted | None:
-    """The set with its durations, if whole runs of it have the published figures."""
+def confirmed(particle: Particle, preset: Preset) -> Fitted | None:
+    """The set with its durations, if it has the published figures on executions of its own too."""
     number, spans = particle.candidate, preset.published
     solved = with_durations(particle.parameters, preset, number)
     if not solved.good:
@@ -144,13 +139,6 @@ def _likely_first(scene: Scene, values: Values) -> list[Choice]:
     wanted = values["training_share"] * values["cells"]
     choices = splits(scene, barriers=False)
     return sorted(choices, key=lambda choice: abs(choice.training_cells - wanted))
-
-
-def _whole_s(short: Result, preset: Preset) -> float:
-    """Seconds of the whole run that a short one begins."""
-    ends = short.outcome.steps
-    pace = (ends[-1] - ends[FILLING_STEPS - 1]) / (len(ends) - FILLING_STEPS)
-    return ends[-1] + pace * (preset.known_numbers["total_steps"] - len(ends))
 
 
 def _off(span: Span, speedup: float) -> float:

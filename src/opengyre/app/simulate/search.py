@@ -7,8 +7,8 @@ with the same file.
 The first generation is drawn blindly from the ranges of the calibrated preset. From one to the next the
 tolerance falls to the median distance; places beyond it are given to copies of sets within, which then try
 some moves, and make those that leave them within the tolerance (Drovandi and Pettitt 2011). Once the
-tolerance is the published span itself, each set gets a whole run on executions of its own, and those
-that fit then are accepted; from then on every set moves, and is run again if it did.
+tolerance is the published span itself, each set is run again on other executions, and those that fit
+then too are accepted; from then on every set moves, and is run again if it did.
 """
 
 import math
@@ -23,20 +23,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opengyre.app.simulate.ensemble import Ensemble, Fitted, Generation, Search
-from opengyre.app.simulate.fitting import near, whole
+from opengyre.app.simulate.fitting import confirmed, near
 from opengyre.app.simulate.population import Particle, moves_of
 from opengyre.app.simulate.presets import CALIBRATED, load_preset
 from opengyre.app.simulate.workers import Each
 from opengyre.core.errors import UserError
 
-POPULATION = 48
+POPULATION = 64
 """Places: enough that a dozen blindly drawn sets have descendants in the end."""
 WANTED = 24
 """Accepted sets of a search."""
 TARGET = 1.0
 """The tolerance of the last generations: the published spans."""
-MOVES = 3
-"""That a copy tries in a generation; most then succeed once."""
+FIRST_MOVES, MOST_MOVES = 3, 9
+"""That a copy tries in a generation: as many as the last generation's luck asks for, within these."""
+STAY = 0.1
+"""Share of the copies that may then stay where they were copied from."""
 DRAWS = 90
 """That a place of the first generation has to find a set with the published durations; four of five have
 them."""
@@ -53,8 +55,8 @@ class Place(Struct, frozen=True, kw_only=True):
     generation: int
     number: int
     tolerance: float | None
-    moves: bool
-    """It holds a copy, which is to go elsewhere."""
+    moves: int
+    """That it tries: a copy is to go elsewhere; 0 for a set that stays."""
     population: tuple[Particle, ...]
 
 
@@ -115,19 +117,19 @@ def _drawn(first: int, draw: random.Random) -> Moved:
 
 
 def _moved(place: Place, first: int, draw: random.Random) -> Moved:
-    """The place's set after its moves; in whole runs if the tolerance is the target and it is new there."""
+    """The place's set after its moves; run again if the tolerance is the target and it is new there."""
     assert place.tolerance is not None, "the first generation does not move"
     preset, particle = load_preset(CALIBRATED), place.population[place.number]
-    moves, tried = moves_of(preset.assumed, place.population), MOVES if place.moves else 0
-    for number in range(first, first + tried):
+    moves = moves_of(preset.assumed, place.population)
+    for number in range(first, first + place.moves):
         neighbour = moves.neighbour(particle.parameters, draw)
         found = near(neighbour, preset, number, place.tolerance)
         if found is not None:
             values, distance = found
             particle = replace(particle, candidate=number, distance=distance, parameters=values)
     new = particle.candidate >= first or not place.moves
-    fitted = whole(particle, preset) if place.tolerance == TARGET and new else None
-    return Moved(particle=particle, tried=tried, fitted=fitted)
+    fitted = confirmed(particle, preset) if place.tolerance == TARGET and new else None
+    return Moved(particle=particle, tried=place.moves, fitted=fitted)
 
 
 def advance(state: Ensemble, moved: Moved) -> Ensemble:
@@ -177,18 +179,29 @@ def _next(search: Search, seed: int) -> Search:
     generations = (*search.generations, summed_up(search))
     tolerance = max(TARGET, median(one.distance for one in search.done))
     within = [one for one in search.done if one.distance <= tolerance]
-    again = search.tolerance == TARGET
+    again, tries = search.tolerance == TARGET, _tries(search, generations[-1])
     copied = random.Random(f"{seed}/{len(generations)}").sample(within, len(within))
     copies = iter(copied)
     return replace(
         search,
         generations=generations,
         tolerance=tolerance,
-        moving=tuple(again or one.distance > tolerance for one in search.done),
+        moves=tuple(tries * (again or one.distance > tolerance) for one in search.done),
         begun=tuple(one if one.distance <= tolerance else next(copies) for one in search.done),
         tried=0,
         done=(),
     )
+
+
+def _tries(search: Search, done: Generation) -> int:
+    """Moves after which all but STAY would have succeeded once, going by the generation just done."""
+    copies = [count for count in search.moves if count]
+    if not copies or done.moved == len(copies):
+        return FIRST_MOVES
+    if not done.moved:
+        return MOST_MOVES
+    fail = (1.0 - done.moved / len(copies)) ** (1.0 / max(copies))
+    return min(MOST_MOVES, max(FIRST_MOVES, math.ceil(math.log(STAY) / math.log(fail))))
 
 
 def _places(state: Ensemble) -> Iterator[Place]:
@@ -200,6 +213,6 @@ def _places(state: Ensemble) -> Iterator[Place]:
             generation=len(search.generations),
             number=number,
             tolerance=search.tolerance,
-            moves=search.tolerance is not None and search.moving[number],
+            moves=search.moves[number] if search.moves else 0,
             population=search.begun,
         )
