@@ -24,8 +24,6 @@ class Cell:
     """Where a switch under way leads; else the role."""
     burst: int = -1
     """Index of the burst for which it was last told to train."""
-    since: float = 0.0
-    """When it took its role."""
 
     @property
     def live(self) -> bool:
@@ -90,10 +88,10 @@ class Cells:
             return []
         return [cell for cell in self.having(CellRole.TRAINING) if cell.burst != burst]
 
-    def switch(self, cell: Cell, to: CellRole, *, burst: int, now: float) -> SwitchCell:
+    def switch(self, cell: Cell, to: CellRole, *, burst: int) -> SwitchCell:
         """Order a switch of a settled, live cell."""
         assert {cell.role, to} == {CellRole.ROLLOUT, CellRole.TRAINING}, (cell, to)
-        self._become(cell, CellRole.SWITCHING, now)
+        self._become(cell, CellRole.SWITCHING)
         cell.target = to
         if to is CellRole.TRAINING:
             cell.burst = burst
@@ -106,25 +104,25 @@ class Cells:
         cell.burst = burst
         self._count_training(cell, +1)
 
-    def switched(self, index: int, role: CellRole, now: float) -> None:
+    def switched(self, index: int, role: CellRole) -> None:
         """A switch is done. One that a loss has overtaken is nothing."""
         cell = self._cells[index]
         if cell.role is CellRole.SWITCHING and cell.target is role:
-            self._become(cell, role, now)
+            self._become(cell, role)
 
-    def lose(self, index: int, now: float) -> bool:
+    def lose(self, index: int) -> bool:
         """Take a cell out; False when it was out already."""
         was_live = self._cells[index].live
         if was_live:
-            self._become(self._cells[index], CellRole.LOST, now)
+            self._become(self._cells[index], CellRole.LOST)
         return was_live
 
-    def give_back(self, index: int, now: float) -> None:
+    def give_back(self, index: int) -> None:
         """A lost cell is there again, in rollout."""
         assert not self._cells[index].live, self._cells[index]
-        self._become(self._cells[index], CellRole.ROLLOUT, now)
+        self._become(self._cells[index], CellRole.ROLLOUT)
 
-    def _become(self, cell: Cell, role: CellRole, now: float) -> None:
+    def _become(self, cell: Cell, role: CellRole) -> None:
         old = self._by_role[cell.role]
         del old[bisect_left(old, cell.index)]
         insort(self._by_role[role], cell.index)
@@ -133,7 +131,6 @@ class Cells:
         if cell.role is CellRole.TRAINING:
             self._count_training(cell, -1)
         cell.role = cell.target = role
-        cell.since = now
         if role is CellRole.TRAINING:
             self._count_training(cell, +1)
 

@@ -88,15 +88,15 @@ class Scheduler:
                 self.state.groups.complete(event.group_id)
 
     def _take_cell(self, event: Switched | CellLost | CellReturned) -> list[Decision]:
-        cells, now = self.state.cells, self.state.now
+        cells = self.state.cells
         match event:
             case Switched():
-                cells.switched(event.cell, event.role, now)
+                cells.switched(event.cell, event.role)
             case CellLost():
-                if cells.lose(event.cell, now) and event.cell == CORE:
+                if cells.lose(event.cell) and event.cell == CORE:
                     return [RestartCore()]
             case CellReturned():
-                cells.give_back(event.cell, now)
+                cells.give_back(event.cell)
         return []
 
     def _dispatch(self) -> list[Decision]:

@@ -210,7 +210,7 @@ class State:
 
     def order_switch(self, cell: Cell, to: CellRole) -> SwitchCell:
         """Send a settled cell to the other role."""
-        return self.cells.switch(cell, to, burst=self.burst.index, now=self.now)
+        return self.cells.switch(cell, to, burst=self.burst.index)
 
     def keep_in_training(self, cell: Cell) -> None:
         """Let a training cell go on in this burst."""
