@@ -1,5 +1,6 @@
 """What is recommended was simulated, keeps the limit and reaches the target; nothing else is said."""
 
+import io
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace as with_fields
+from rich.console import Console
 from tests.app.simulate.test_figures import LOAD, MACHINE, SCENE
 from tests.app.simulate.test_fit import write_run
 from typer.testing import CliRunner
@@ -15,7 +17,7 @@ from opengyre.app.cli import app
 from opengyre.app.simulate.baselines import Choice
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.ensemble import Ensemble, Fitted
-from opengyre.app.simulate.from_run import in_words, study
+from opengyre.app.simulate.from_run import in_words, show, study
 from opengyre.app.simulate.plan import MOST_CELLS, Goal, search
 from opengyre.app.simulate.plan_words import advice_words, measures_table
 from opengyre.app.simulate.presets import CALIBRATED, load_preset
@@ -178,6 +180,16 @@ def test_the_usual_questions_change_one_thing_each() -> None:
         "bursts of 1 instead of 2",
         "bursts of 4 instead of 2",
     ]
+
+
+def test_no_figure_is_cut_on_a_narrow_terminal(tmp_path: Path) -> None:
+    write_run(tmp_path / "a-run-with-a-long-name", steps=4)
+    run = tmp_path / "a-run-with-a-long-name"
+    studied = study(run, Change(cells=3, burst=2), [run], seeds=2)
+    console = Console(width=64, file=io.StringIO())
+    show(studied, console)
+    assert isinstance(console.file, io.StringIO)
+    assert "…" not in console.file.getvalue()
 
 
 def test_a_recorded_run_answers_what_was_asked(tmp_path: Path) -> None:

@@ -270,7 +270,14 @@ def predicted_table(predicted: Sequence[Predicted]) -> Table:
     table = Table(title="Predicted for other runs", box=None, padding=(0, 2, 0, 0))
     table.add_column("run", overflow="fold")
     table.add_column("policy", no_wrap=True)
-    for heading in ("measured s/step", "predicted", "ratio", "× measured", "× predicted"):
+    headings = (
+        "measured\ns/step",
+        "predicted\ns/step",
+        "ratio",
+        "×, as\nmeasured",
+        "×, as\npredicted",
+    )
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for one in predicted:
         table.add_row(
