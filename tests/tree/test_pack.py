@@ -133,11 +133,30 @@ def test_no_cut_of_neighbours_recomputes_less(sequences: list[list[int]], budget
         )
         for i, tokens in enumerate(sequences)
     ]
-    found = sum(micro.packed_tokens for micro in cut(parts, budget))
+    micros = cut(parts, budget)
+    found = sum(micro.packed_tokens for micro in micros), len(micros)
     for chosen in itertools.product([False, True], repeat=max(0, len(sequences) - 1)):
         bounds = [0, *(i + 1 for i, here in enumerate(chosen) if here), len(sequences)]
         sizes = [distinct_prefixes(sequences[a:b]) for a, b in itertools.pairwise(bounds)]
-        assert max(sizes) > budget or found <= sum(sizes)
+        assert max(sizes) > budget or found <= (sum(sizes), len(sizes))
+
+
+def test_kin_of_a_group_are_neighbours_and_groups_keep_their_order() -> None:
+    lines = {"a": [1, 1, 1, 2], "stranger": [5, 5, 5, 5], "b": [1, 1, 1, 3]}
+    parts = [
+        ExecutionSample(
+            execution_id=f"{group}-{name}",
+            group_id=group,
+            advantage=1.0,
+            reward=1.0,
+            trajectories=[trajectory(name, tokens)],
+            oldest_version=0,
+        )
+        for group in ("g2", "g1")
+        for name, tokens in lines.items()
+    ]
+    held = [[sample.execution_id for sample in micro.samples] for micro in cut(parts, budget=5)]
+    assert held == [["g2-a", "g2-b"], ["g2-stranger"], ["g1-a", "g1-b"], ["g1-stranger"]]
 
 
 def test_a_missing_total_is_filled_in_when_an_execution_is_parted() -> None:

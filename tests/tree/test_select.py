@@ -58,8 +58,12 @@ def test_what_lies_beyond_the_longest_trajectory_is_truncated_and_nothing_else(
         if prompt_length(grown.tree.call(call_id)) + i >= longest
     }
     assert sum(selection.ledger.truncated.values()) == len(beyond)
+    assert Counter(call_id for call_id, _ in beyond) == Counter(selection.truncated_by_call)
     assert not beyond & set(owned_tokens(grown.tree, selection))
     assert all(len(t.token_ids) <= longest for t in selection.trajectories)
+    for chosen in selection.trajectories:
+        prompt, output = grown.truth[chosen.leaf_call_id]
+        assert chosen.token_ids == (prompt + output)[: chosen.owned[-1] + 1]
     if j_max is None:
         assert selection.ledger.cut == 0
 

@@ -18,8 +18,11 @@ SEED = st.integers(0, 2**32)
 REWARDS = st.lists(st.floats(-10, 10), max_size=16)
 
 
-def weigh(members: list[Member], seed: int, j_max: int = 5) -> GroupSamples:
-    return samples_of_group("g", members, j_max=j_max, normalise=True, rng=random.Random(seed))
+def weigh(
+    members: list[Member], seed: int, j_max: int = 5, longest: int | None = None
+) -> GroupSamples:
+    rng = random.Random(seed)
+    return samples_of_group("g", members, j_max=j_max, normalise=True, rng=rng, longest=longest)
 
 
 def is_scored(member: Member) -> bool:
@@ -46,7 +49,17 @@ def test_better_rewards_have_no_lower_advantage(rewards: list[float], normalise:
     assert ordered == sorted(ordered)
 
 
+@given(REWARDS)
+def test_without_normalisation_advantages_differ_as_rewards_do(rewards: list[float]) -> None:
+    found = advantages(rewards, normalise=False)
+    if has_spread(rewards):
+        for reward, advantage in zip(rewards, found, strict=True):
+            assert advantage - found[0] == pytest.approx(reward - rewards[0], abs=1e-9)
+
+
 def test_rounding_is_no_spread() -> None:
+    assert not has_spread([1e9, 1e9 + 0.1])
+    assert has_spread([-1e9, 1e9])
     assert not has_spread([0.1 + 0.2, 0.3])
     assert not has_spread([1.0])
     assert not has_spread([])
@@ -71,9 +84,10 @@ def test_every_execution_has_a_balanced_ledger(
 def test_an_executions_selection_can_be_drawn_again(members: list[Member], seed: int) -> None:
     draws = draws_of(random.Random(seed))
     trees = {execution_id: tree for execution_id, tree, _ in members}
-    for sample in weigh(members, seed, j_max=1).samples:
-        again = select(trees[sample.execution_id], 1, draws(sample.execution_id))
-        assert again.trajectories == sample.trajectories
+    for longest in (None, 6):
+        for sample in weigh(members, seed, j_max=1, longest=longest).samples:
+            again = select(trees[sample.execution_id], 1, draws(sample.execution_id), longest)
+            assert again.trajectories == sample.trajectories
 
 
 @FEW
@@ -116,6 +130,9 @@ def test_with_spread_every_scored_execution_with_trained_tokens_has_its_sample(
     by_id = {sample.execution_id: sample for sample in group.samples}
     rewards = [verdict.reward for _, _, verdict in members if verdict.reward is not None]
     expected = advantages(rewards, normalise=True)
+    assert group.scored == len(rewards)
+    mean = group.reward_mean
+    assert mean == pytest.approx(sum(rewards) / len(rewards)) if rewards else mean is None
     for (execution_id, _, verdict), advantage in zip(
         filter(is_scored, members), expected, strict=True
     ):
