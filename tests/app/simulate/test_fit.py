@@ -370,10 +370,13 @@ def test_a_run_of_one_step_and_a_recording_are_refused(tmp_path: Path) -> None:
 
 
 async def _write_unfinished(folder: Path) -> None:
-    """A third group: one of its two members has ended, the other has answered a call."""
+    """A third group: one of its two members has ended, the other has answered a call. And a call of an
+    evaluation before training that was stopped."""
     with RunStore(folder / "run.sqlite") as store:
         await _write_step(store, 2)
         await store.rewind(2)
+        call = with_fields(store.calls("g00000-00")[0], call_id="h", execution_id="held-out")
+        await store.record(with_fields(call, started_at=3.0, ended_at=4.0))
         await store.put_group(
             GroupRow(
                 group_id="g00002",
@@ -393,7 +396,7 @@ def test_groups_that_are_not_whole_are_not_played_but_used_the_cells(tmp_path: P
     asyncio.run(_write_unfinished(tmp_path))
     run = measured(tmp_path)
     assert [group.group_id for group in run.groups] == ["g00000", "g00001"]
-    assert len(run.other_calls) == 2
+    assert len(run.other_calls) == 2  # and not the one before the first dispatch
     assert run.staleness_steps() == [0, 0]
 
 

@@ -228,12 +228,14 @@ class _Reader:
         )
 
     def _other_calls(self, whole: set[str]) -> Iterator[MeasuredCall]:
-        """Of training's executions, as far as one can tell: all that have not ended may be."""
+        """Of training's executions, as far as one can tell: all that have not ended may be, but for
+        those of an evaluation before the first dispatch that was stopped."""
         records = {record.execution_id: record for record in self._store.executions()}
         for execution_id in self._store.recorded():
             record = records.get(execution_id)
             if record is None or (record.split == "train" and record.group_id not in whole):
-                yield from map(self._call, self._store.calls(execution_id))
+                calls = map(self._call, self._store.calls(execution_id))
+                yield from (call for call in calls if call.began >= 0)
 
     def _execution(self, tries: Sequence[ExecutionRecord]) -> MeasuredExecution:
         calls = [call for record in tries for call in self._store.calls(record.execution_id)]
