@@ -48,6 +48,7 @@ def test_sums_of_balanced_ledgers_balance(parts: list[Ledger]) -> None:
 
 @given(ledgers(), st.integers(-3, 3).filter(bool))
 def test_one_token_too_many_or_too_few_is_seen(ledger: Ledger, slip: int) -> None:
+    ledger.check()
     ledger.sampled += slip
     with pytest.raises(UnbalancedLedgerError):
         ledger.check()
