@@ -1,7 +1,7 @@
 """A search ends with the same sets however often it is stopped and on however many processes."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from statistics import fmean
 from typing import TypeVar, cast
@@ -69,14 +69,14 @@ def a_fitted(particle: Particle) -> Fitted:
     )
 
 
-def toy(_: Callable[[A], R], places: Iterable[A]) -> Iterator[R]:
+def toy(function: Callable[[A], R], arguments: Iterable[A]) -> Generator[R, None, None]:
     """Puts the toy in the place of the true work."""
-    return (cast("R", toy_work(cast("Place", one))) for one in places)
+    return (cast("R", toy_work(cast("Place", one))) for one in arguments)
 
 
-def hopeless(_: Callable[[A], R], places: Iterable[A]) -> Iterator[R]:
+def hopeless(function: Callable[[A], R], arguments: Iterable[A]) -> Generator[R, None, None]:
     """A world whose row nothing comes near."""
-    for place in places:
+    for place in arguments:
         moved = toy_work(cast("Place", place))
         yield cast("R", replace(moved, particle=replace(moved.particle, distance=9.0), fitted=None))
 

@@ -57,16 +57,17 @@ def with_durations(values: Values, preset: Preset, seed: int) -> Solved:
     known = preset.known_numbers
     mean, slowest = known["execution_h"], known["slowest_h"]
     values = {"nominal_h": mean, "member_spread": USUAL_SPREAD} | values
-    for corrections in range(SHAPE_ROUNDS + 1):
+    corrections = 0
+    while True:
         result = run(build(values), ELASTIC, seed)
         found, worst = result.outcome.execution_s / HOUR_S, slowest_h(result.outcome)
         off = max(abs(found / mean - 1.0), abs(worst / slowest - 1.0))
         if off <= NEAR_ENOUGH or corrections == SHAPE_ROUNDS:
-            break
+            return Solved(values, result, off)
         wider = (slowest / mean - 1.0) / (worst / found - 1.0)
         values["nominal_h"] *= mean / found
         values["member_spread"] = max(LEAST_SPREAD, values["member_spread"] * wider)
-    return Solved(values, result, off)
+        corrections += 1
 
 
 def near(

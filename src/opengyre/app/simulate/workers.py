@@ -7,7 +7,7 @@ nothing but the time they took.
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -25,7 +25,9 @@ begun in vain when it has seen enough."""
 class Each(Protocol):
     """The map of `workers`; what it gives is lazy, and may be left in the middle."""
 
-    def __call__(self, function: Callable[[A], R], arguments: Iterable[A]) -> Iterator[R]:
+    def __call__(
+        self, function: Callable[[A], R], arguments: Iterable[A]
+    ) -> Generator[R, None, None]:
         """function of each argument, in order."""
         ...
 
@@ -43,7 +45,7 @@ def workers(jobs: int) -> Iterator[Each]:
         pool.shutdown(cancel_futures=True)
 
 
-def _one_by_one(function: Callable[[A], R], arguments: Iterable[A]) -> Iterator[R]:
+def _one_by_one(function: Callable[[A], R], arguments: Iterable[A]) -> Generator[R, None, None]:
     return (function(argument) for argument in arguments)
 
 
@@ -62,7 +64,7 @@ def _die_with_parent() -> None:
 
 def _in_order(
     pool: ProcessPoolExecutor, ahead: int, function: Callable[[A], R], arguments: Iterable[A]
-) -> Iterator[R]:
+) -> Generator[R, None, None]:
     begun: deque[Future[R]] = deque()
     try:
         for argument in arguments:
