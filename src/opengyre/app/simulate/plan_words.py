@@ -102,7 +102,7 @@ def _why(gain: Gain, worlds: Sequence[Scene]) -> str:
         return "a single cell cannot serve while it trains, under any policy"
     training, idle = gain.other.training, gain.other.idle
     if training < LITTLE_TRAINING:
-        return f"training takes {training:.0%} of the cells' time: there is little to overlap"
+        return f"training takes {training:.1%} of the cells' time: there is little to overlap"
     if idle < LITTLE_IDLE:
         return f"the other plan leaves {idle:.0%} of the cells' time idle: there is little to win"
     return "what its cells win in mid-burst, switches and fuller rollout cells take away"
