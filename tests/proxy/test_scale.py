@@ -101,6 +101,16 @@ def body(dialect: str, items: list[dict[str, Any]], *, spaced: bool = False) -> 
     return json.dumps(value, separators=separators, ensure_ascii=len(items) % 2 == 0).encode()
 
 
+def mirrored(value: Any, *, text: bool = False) -> Any:
+    """The same item with its texts read backwards: other bytes, but as many."""
+    if isinstance(value, dict):
+        texts = {"text", "content", "command", "output"}
+        return {key: mirrored(one, text=key in texts) for key, one in value.items()}
+    if isinstance(value, list):
+        return [mirrored(one) for one in value]
+    return value[::-1] if text else value
+
+
 def meaning(
     reading: Reading,
 ) -> tuple[Conversation, list[tuple[bytes, str]], str, list[str], bytes]:
@@ -136,14 +146,18 @@ def read(reader: Reader, dialect: str, raw: bytes) -> Reading:
 def test_a_body_read_from_a_cut_on_means_what_it_means_read_whole(
     dialect: str, growth: list[list[tuple[str, str]]], cut: int, *, spaced: bool
 ) -> None:
-    """Grown, asked again, taken back to an earlier point and grown otherwise."""
+    """Grown, asked again, an item left out, or replaced by one that is as long."""
     reader = Reader()
     items: list[dict[str, Any]] = ITEMS[dialect]("user", "Mend it, all of it, today.")
     bodies = [body(dialect, items, spaced=spaced)]
     for speech in growth:
         items = items + [item for kind, word in speech for item in ITEMS[dialect](kind, word)]
         bodies.append(body(dialect, items, spaced=spaced))
-    bodies += [bodies[-1], body(dialect, items[:cut] + items[cut + 1 :], spaced=spaced), bodies[-1]]
+    less = items[:cut] + items[cut + 1 :]
+    other = [mirrored(one) if place == cut else one for place, one in enumerate(items)]
+    grown = bodies[-1]
+    bodies += [grown, body(dialect, less, spaced=spaced), grown]
+    bodies += [body(dialect, other, spaced=spaced), grown]
     for raw in bodies:
         assert outcome(reader, dialect, raw) == outcome(Reader(), dialect, raw)
 

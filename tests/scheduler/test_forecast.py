@@ -100,7 +100,8 @@ def first_burst(step_done: float, policy: Elastic | None = None, plan: ScheduleP
     play.tell(ExecutionEnded("e2", "g2"), ARRIVALS[2])
     play.tell(GroupReady("g2"), ARRIVALS[2])
     play.nothing((ARRIVALS[2] + step_done) / 2)
-    play.tell(StepDone(0), step_done)
+    home = play.tell(StepDone(0), step_done)
+    assert home == [SwitchCell(1, ROLLOUT), SwitchCell(2, ROLLOUT)] or policy is not None
     play.tell(Published(1), step_done + PUBLISHING)
     play.dispatch(step_done + PUBLISHING)
     return play

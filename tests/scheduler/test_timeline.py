@@ -313,3 +313,5 @@ def test_a_plan_refuses_counts_that_make_no_sense() -> None:
         replace(PLAN, group_size=0)
     with pytest.raises(UserError, match="capacity"):
         replace(PLAN, cells=(2, 0))
+    with pytest.raises(UserError, match="cells of at least 1"):
+        replace(PLAN, cells=())
