@@ -161,5 +161,5 @@ def test_a_true_candidate_has_the_published_durations_and_then_moves() -> None:
     place = Place(seed=0, generation=1, number=0, tolerance=9e9, moves=1, population=(particle,))
     moved = work(place)
     assert moved.particle.ancestor == particle.ancestor
-    assert moved.particle.candidate >= 100_000
+    assert moved.particle.candidate >= 10_000
     assert moved.fitted is None

@@ -42,8 +42,9 @@ STAY = 0.1
 DRAWS = 90
 """That a place of the first generation has to find a set with the published durations; four of five have
 them."""
-PLACE_NUMBERS, GENERATION_NUMBERS = 100, 100_000
-"""Candidates of a place, and of a generation, are numbered from a multiple of these on."""
+PLACE_NUMBERS, GENERATION_NUMBERS = 100, 10_000
+"""Candidates of a place, and of a generation, are numbered from a multiple of these on; none comes up to
+the seeds of `paper`."""
 MOST_GENERATIONS = 40
 """Beyond, the row is out of reach: a tolerance that can be reached is, within a dozen."""
 
@@ -71,6 +72,7 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 def begin(seed: int, population: int = POPULATION) -> Ensemble:
     """A search that has tried nothing."""
+    assert population * PLACE_NUMBERS <= GENERATION_NUMBERS, "numbers are for one candidate each"
     search = Search(priors=priors_digest(), population=population)
     return Ensemble(seed=seed, candidates=0, accepted=(), search=search)
 
