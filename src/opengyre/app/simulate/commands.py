@@ -194,11 +194,12 @@ def run_table(options: SimulateOptions) -> None:
 def _paper_words(ensemble: Ensemble, sets: Sequence[Fitted], rows: list[Row]) -> list[str]:
     predicted = [row for row in rows if not row.calibrated]
     hits = sum(row.hit for row in predicted)
-    ancestors, of = (len({one.ancestor for one in some}) for some in (sets, ensemble.accepted))
+    come = f"{len(sets)} of {len(ensemble.accepted)} accepted sets ({ensemble.candidates} tried"
+    if ensemble.search is not None:
+        ancestors, of = (len({one.ancestor for one in some}) for some in (sets, ensemble.accepted))
+        come += f", from {ancestors} of {of} blindly drawn ancestors"
     return [
-        f"{len(sets)} of {len(ensemble.accepted)} accepted sets ({ensemble.candidates} tried), from "
-        f"{ancestors} of {of} blindly drawn ancestors; fitted to {CALIBRATED} alone; spread is the "
-        "standard deviation over sets",
+        f"{come}); fitted to {CALIBRATED} alone; spread is the standard deviation over sets",
         f"predicted rows inside the published span: {hits} of {len(predicted)}",
     ]
 
