@@ -108,7 +108,7 @@ def mirrored(value: Any, *, text: bool = False) -> Any:
         return {key: mirrored(one, text=key in texts) for key, one in value.items()}
     if isinstance(value, list):
         return [mirrored(one) for one in value]
-    return value[::-1] if text else value
+    return value[::-1] if text and isinstance(value, str) else value
 
 
 def meaning(
@@ -124,7 +124,7 @@ def meaning(
     return whole, keys, conversation.last_user_text(), calls, reading.digest
 
 
-def outcome(reader: Reader, dialect: str, raw: bytes) -> object:
+def outcome(reader: Reader, dialect: str, raw: bytes) -> tuple[object, ...]:
     """The meaning, or what is refused."""
     try:
         return meaning(read(reader, dialect, raw))
@@ -158,8 +158,14 @@ def test_a_body_read_from_a_cut_on_means_what_it_means_read_whole(
     grown = bodies[-1]
     bodies += [grown, body(dialect, less, spaced=spaced), grown]
     bodies += [body(dialect, other, spaced=spaced), grown]
+    retries: dict[object, object] = {}
     for raw in bodies:
-        assert outcome(reader, dialect, raw) == outcome(Reader(), dialect, raw)
+        found = outcome(reader, dialect, raw)
+        assert found == outcome(Reader(), dialect, raw)
+        if len(found) > 2:  # it was not refused: what has its digest is taken for a retry of it
+            value = json.loads(raw)
+            said = value.get("messages", value.get("input"))
+            assert retries.setdefault(found[-1], said) == said
 
 
 def talk(turns: int, *, mark: bool = False) -> list[dict[str, Any]]:
