@@ -46,6 +46,7 @@ def test_the_table_has_all_rows_and_only_the_calibrated_preset_is_called_fitted(
 ) -> None:
     out = tmp_path / "rows.json"
     command = [sys.executable, "-m", "opengyre.app.cli", "simulate", "paper", "--sets", "1"]
+    command += ["--jobs", "1"]
     done = subprocess.run(
         [*command, "--json", str(out)], capture_output=True, text=True, check=False
     )
