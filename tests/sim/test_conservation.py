@@ -115,7 +115,7 @@ def _check_roles(outcome: Outcome, setting: Setting) -> None:
     """Each cell begins in rollout and does only what its role allows; a lost one is back after its
     restart; the optimiser steps while the core trains."""
     lost, end = 0, max(outcome.published[-1], outcome.roles[-1].at)
-    spent: Counter[CellRole] = Counter()
+    spent = dict.fromkeys(CellRole, 0.0)
     for cell in range(len(setting.plan.cells)):
         changes = [change for change in outcome.roles if change.cell == cell]
         assert (changes[0].at, changes[0].role) == (0.0, CellRole.ROLLOUT)
@@ -134,8 +134,8 @@ def _check_roles(outcome: Outcome, setting: Setting) -> None:
     assert outcome.training_busy_s <= training + 1e-6
     core = [change for change in outcome.roles if change.cell == 0]
     for at in outcome.steps:
-        before = [change.role for change in core if change.at < at]
-        held = {before[-1], *(change.role for change in core if change.at == at)}
+        earlier = [change.role for change in core if change.at < at]
+        held = {earlier[-1], *(change.role for change in core if change.at == at)}
         assert CellRole.TRAINING in held
 
 
