@@ -141,14 +141,16 @@ def read(reader: Reader, dialect: str, raw: bytes) -> Reading:
     dialect=st.sampled_from(sorted(DIALECTS)),
     growth=st.lists(SPEECH, min_size=1, max_size=5),
     cut=st.integers(0, 5),
+    leading=st.integers(0, 2),
     spaced=st.booleans(),
 )
 def test_a_body_read_from_a_cut_on_means_what_it_means_read_whole(
-    dialect: str, growth: list[list[tuple[str, str]]], cut: int, *, spaced: bool
+    dialect: str, growth: list[list[tuple[str, str]]], cut: int, leading: int, *, spaced: bool
 ) -> None:
     """Grown, asked again, an item left out, or replaced by one that is as long."""
     reader = Reader()
-    items: list[dict[str, Any]] = ITEMS[dialect]("user", "Mend it, all of it, today.")
+    items: list[dict[str, Any]] = ITEMS[dialect]("system", "You mend.") * leading
+    items += ITEMS[dialect]("user", "Mend it, all of it, today.")
     bodies = [body(dialect, items, spaced=spaced)]
     for speech in growth:
         items = items + [item for kind, word in speech for item in ITEMS[dialect](kind, word)]

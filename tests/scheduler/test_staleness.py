@@ -112,5 +112,10 @@ def test_the_summary_has_mean_nearest_rank_p95_and_maximum() -> None:
     assert summary.steps == Spread(10.5, 19, 20)
 
 
+def test_the_p95_of_a_hundred_is_the_95th() -> None:
+    summary = summarise([Staleness(versions=0, steps=i) for i in range(100, 0, -1)])
+    assert summary.steps == Spread(50.5, 95, 100)
+
+
 def test_the_summary_of_nothing_is_zero() -> None:
     assert summarise([]).steps == Spread(0.0, 0, 0)
