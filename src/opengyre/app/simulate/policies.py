@@ -19,6 +19,7 @@ from rich.table import Table
 from opengyre.app.simulate.build import build
 from opengyre.app.simulate.candidates import IdleReturn, Patient, ReadyFirst, StayOn
 from opengyre.app.simulate.ensemble import Fitted
+from opengyre.config.run import PolicyName
 from opengyre.scheduler.base import Policy, SchedulePlan
 from opengyre.scheduler.forecast import EarlyReturn, Forecast
 from opengyre.sim.outcome import Outcome
@@ -133,22 +134,26 @@ def _micro(times: float) -> Change:
     return change
 
 
-def _tuned(case: Case, setting: Setting) -> Setting:
-    return replace(setting, plan=_fastest_plan(case))
+def _tuned(*policies: PolicyName) -> Change:
+    def change(case: Case, setting: Setting) -> Setting:
+        policy, plan = _fastest(case, policies)
+        return replace(setting, policy=policy, plan=plan)
+
+    return change
 
 
 @cache
-def _fastest_plan(case: Case) -> SchedulePlan:
-    """The burst length and staleness budget that were fastest, data being no older."""
+def _fastest(case: Case, policies: tuple[PolicyName, ...]) -> tuple[PolicyName, SchedulePlan]:
+    """The policy, burst length and staleness budget that were fastest, data being no older."""
     own = case.seeded(TRIAL, 0)
     outcome = simulate(own)
-    best, plan = outcome.seconds, own.plan
-    for mu, phi in product((1, 2, 4), range(4)):
+    best, chosen = outcome.seconds, (policies[0], own.plan)
+    for policy, mu, phi in product(policies, (1, 2, 4), range(4)):
         other = replace(own.plan, steps_per_burst=mu, staleness_steps=phi)
-        found = simulate(replace(own, plan=other))
+        found = simulate(replace(own, plan=other, policy=policy))
         if found.seconds < best and _no_staler(found, outcome):
-            best, plan = found.seconds, other
-    return plan
+            best, chosen = found.seconds, (policy, other)
+    return chosen
 
 
 def _no_staler(one: Outcome, other: Outcome) -> bool:
@@ -170,7 +175,8 @@ CONTENDERS: dict[str, Change] = {
     "idle satellites home in mid-burst": _by(IdleReturn),
     "micro-step: a whole group": _micro(8.0),
     "micro-step: a quarter execution": _micro(0.25),
-    "burst length and budget tuned": _tuned,
+    "burst length and budget tuned": _tuned("elastic"),
+    "they and the policy tuned": _tuned("elastic", "forecast"),
 }
 
 
