@@ -5,6 +5,7 @@ import json
 import random
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,7 @@ def test_faults_are_told_before_anything_is_written(tmp_path: Path) -> None:
         export_run(recording, out, Choice(), lambda: family_of(recording, None))
     for named, found in ((tmp_path / "nope", "no such folder"), (run / "run.sqlite", "a file")):
         with pytest.raises(UserError, match=f"model's folder at {named}; found {found}"):
-            export_run(run, out, Choice(), lambda named=named: family_of(run, named))
+            export_run(run, out, Choice(), partial(family_of, run, named))
     assert not out.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recording", "run", "taken"]
 
