@@ -126,8 +126,11 @@ async def test_in_anthropics_dialect_the_tree_is_the_same(start: Start) -> None:
 
 
 async def test_compaction_of_main_and_of_a_sub_agent(start: Start) -> None:
-    """It asks in the conversation itself, and again with a system text of its own if that fails."""
-    much = shell("seq 1 9000")
+    """It asks in the conversation itself, and again with a system text of its own if that fails.
+
+    The wait: on a busy machine its shell tool loses what a command prints that ends at once.
+    """
+    much = shell("seq 1 9000; sleep 1")
     lines = Lines(
         {
             SUMMARISER: [Say(SNAPSHOT, "sub-summary"), Say(shell("echo no"), "refused")],
