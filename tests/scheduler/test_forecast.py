@@ -166,15 +166,18 @@ def test_a_burst_that_comes_later_moves_the_forecast_half_way() -> None:
     assert play.nothing(320.3) == [SwitchCell(1, TRAINING)]
 
 
-@pytest.mark.parametrize(("after_the_last", "joins"), [(6.0, 30.0), (30.0, 40.0 / 3)])
-def test_where_live_work_fills_more_than_half_the_room_only_what_is_ready_counts(
-    after_the_last: float, joins: float
-) -> None:
-    """Two executions live, and three places would stay. A group costs 18, less than the core does
-    until the last one comes; or 140 / 3, which it no more does in the time that remains after 40 / 3
-    seconds: 140 / 3 - 40 / 3 = 2 x (30 - 40 / 3)."""
-    plan = replace(PLAN, cells=(4, 4, 3))
-    play = first_burst(ARRIVALS[2] + after_the_last, plan=plan)
+def test_where_live_work_fills_more_than_half_the_room_a_satellite_waits_until_all_are_needed() -> (
+    None
+):
+    """Two executions live, and three places would stay. Of 54 the core does 18 until then; what is left
+    is what three cells do in the 12 s that remain."""
+    play = first_burst(ARRIVALS[2] + 6.0, plan=replace(PLAN, cells=(4, 4, 3)))
     assert play.ready(3, 100.0) == [SwitchCell(0, TRAINING)]
-    assert play.nothing(100.0 + joins - 0.1) == []
-    assert play.nothing(100.0 + joins + 0.1) == [SwitchCell(1, TRAINING)]
+    assert play.nothing(117.9) == []
+    assert play.nothing(118.1) == [SwitchCell(1, TRAINING)]
+
+
+def test_where_training_takes_longest_nobody_waits() -> None:
+    """A group costs 140 / 3; three cells do 90 until the last one comes."""
+    play = first_burst(ARRIVALS[2] + 30.0, plan=replace(PLAN, cells=(4, 4, 3)))
+    assert play.ready(3, 100.0) == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)]

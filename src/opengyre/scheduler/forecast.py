@@ -27,9 +27,9 @@ class EarlyReturn(Elastic):
 
 
 class Forecast(EarlyReturn):
-    """Learns what a group costs and how long the burst's groups take to come; a satellite joins only
-    when the cells that train could not do the burst's work until its last group is ready. Until what is
-    ready alone is too much for them, live work must also fit into a share of the room that stays.
+    """Learns what a group costs and how long the burst's groups take to come. A satellite joins when
+    all cells together could not do the burst's work until its last group is ready; or when those that
+    train could not, and live work fits into a share of the room that stays.
     """
 
     def __init__(self, share: float = 0.5) -> None:
@@ -54,9 +54,10 @@ class Forecast(EarlyReturn):
         if remaining is None or cost is None:
             return fits
         ready = len(state.groups.chosen) * cost
-        ready -= min(self._meter.spent, ready)
-        can_do = (1 + state.cells.count(CellRole.TRAINING)) * remaining
-        return ready + self._arrivals.to_come * cost >= can_do and (fits or ready >= can_do)
+        work = ready - min(self._meter.spent, ready) + self._arrivals.to_come * cost
+        training = 1 + state.cells.count(CellRole.TRAINING)
+        all_of_them = len(state.plan.cells)
+        return work >= all_of_them * remaining or (fits and work >= training * remaining)
 
 
 class Meter:
