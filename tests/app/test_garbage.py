@@ -3,6 +3,7 @@ import weakref
 
 from opengyre.app.garbage import (
     BEATS_OF_YOUTH,
+    QUIET_BEATS,
     ROOM,
     TOO_MANY_YOUNG,
     WORTH_IT,
@@ -46,7 +47,7 @@ async def test_young_cycles_go_at_a_beat_while_calls_wait() -> None:
         assert seen() is None
 
 
-async def test_old_cycles_go_once_no_call_waits() -> None:
+async def test_old_cycles_go_once_no_call_waited_for_long() -> None:
     waiting = True
     async with short_collections(Beats(), lambda: not waiting):
         ring = Ring()
@@ -55,9 +56,14 @@ async def test_old_cycles_go_once_no_call_waits() -> None:
         await turns(2 * BEATS_OF_YOUTH)
         del ring
         await turns(2 * BEATS_OF_YOUTH)
-        assert seen() is not None
         waiting = False
+        await turns(QUIET_BEATS // 2)
+        waiting = True
         await turns()
+        waiting = False
+        await turns(QUIET_BEATS // 2)
+        assert seen() is not None
+        await turns(QUIET_BEATS)
         assert seen() is None
         assert len(kept) == WORTH_IT
 

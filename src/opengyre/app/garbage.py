@@ -1,7 +1,7 @@
 """Keeps Python's garbage collector from stopping the event loop.
 
 Invariant: while a server runs nothing is collected but what this module says: young objects at every
-beat, everything only when no call waits or when memory doubled. The interpreter's own rule counts
+beat, everything only when no call waited for a minute or when memory doubled. The interpreter's own rule counts
 objects made less objects gone; where old ones go as fast as new ones come it sleeps, and then looks
 at everything new at once. What outlives some beats is set aside: it is still freed with its last
 reference, but a cycle among such objects stays until everything is looked at, which takes a tenth of
@@ -32,6 +32,9 @@ of a million tokens."""
 WORTH_IT = 1_000_000
 """Objects that were set aside, from which all of them are looked at when no call waits. Calls leave
 hardly a cycle behind, so it is seldom worth the time."""
+QUIET_BEATS = 1200
+"""Beats without a waiting call until then, a minute: in a shorter pause the next call comes too soon, and
+a look at the trees of a thousand executions takes a third of a second."""
 ROOM = 1 << 30
 """Bytes by which memory may double without everything being looked at while calls wait."""
 KIB = 1 if sys.platform == "darwin" else 1024
@@ -68,7 +71,7 @@ class Aside:
         """Set aside since everything was looked at; how many are left is not known, since counting
         them takes as long as a collection."""
         self._peak, self._peak_then = peak, peak()
-        self._beats = 0
+        self._beats = self._quiet = 0
 
     def beat(self, *, idle: bool) -> None:
         """Look at what is due."""
@@ -79,7 +82,8 @@ class Aside:
             gc.collect(0)
         if self._beats % BEATS_OF_YOUTH == 0:
             self._set_aside()
-        if idle and self.objects >= WORTH_IT:
+        self._quiet = self._quiet + 1 if idle else 0
+        if self._quiet >= QUIET_BEATS and self.objects >= WORTH_IT:
             self.look_at_all()
         elif self._peak() >= 2 * self._peak_then + ROOM:
             log.warning("memory doubled: looking at every object while calls wait")
