@@ -34,7 +34,7 @@ def simulate(  # noqa: PLR0913 — a command's options
         int | None,
         typer.Option(
             min=1,
-            help="Parameter sets that paper uses (6; 1 with --tuned) or calibrate looks for (24); "
+            help="Parameter sets that paper uses (16; 1 with --tuned) or calibrate looks for (24); "
             "settings that policies draws (16).",
             show_default=False,
         ),
