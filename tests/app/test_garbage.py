@@ -8,9 +8,9 @@ from opengyre.app.garbage import (
     TOO_MANY_YOUNG,
     WORTH_IT,
     Aside,
-    peak_bytes,
     short_collections,
 )
+from opengyre.app.machine import peak_bytes
 from opengyre.app.wall import WallClock
 
 

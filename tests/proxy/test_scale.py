@@ -272,12 +272,12 @@ def test_a_thread_that_looks_ahead_leaves_nothing_to_encode_and_changes_nothing(
     counting = Counting()
     history, plain = History(counting.family()), History(FAMILY)
     conversation = Conversation("Work.", (), (Message("user", "Mend it. " * 50),))
-    history.look_ahead(conversation)
+    list(history.looking_ahead(conversation, None))
     counting.encoded.clear()
     ahead, now = history.plan(conversation), plain.plan(conversation)
     assert counting.encoded == []
     assert (ahead.prompt_ids, ahead.steps) == (now.prompt_ids, now.steps)
-    history.look_ahead(conversation)
+    list(history.looking_ahead(conversation, None))
     history.forget(conversation)
     history.plan(replace(conversation))
     assert counting.encoded

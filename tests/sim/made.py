@@ -3,6 +3,7 @@
 import math
 
 import msgspec
+from hypothesis import strategies as st
 
 from opengyre.scheduler.base import SchedulePlan
 from opengyre.sim.workload import Machine, Workload
@@ -40,3 +41,17 @@ def plan(**changes: object) -> SchedulePlan:
         **changes,
     }
     return SchedulePlan(**settings)  # type: ignore[arg-type]
+
+
+def plans(standalone: list[int]) -> st.SearchStrategy[SchedulePlan]:
+    """Few and many cells, long and short bursts, with and without a staleness budget."""
+    return st.builds(
+        plan,
+        cells=st.sampled_from([(2, 2), (8, 8, 8), (3, 3, 3, 3, 3)]),
+        group_size=st.just(3),
+        groups_per_step=st.just(2),
+        steps_per_burst=st.sampled_from([1, 3]),
+        staleness_steps=st.sampled_from([0, 1, 4]),
+        total_steps=st.just(4),
+        standalone_capacity=st.sampled_from(standalone),
+    )

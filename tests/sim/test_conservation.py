@@ -18,7 +18,7 @@ from opengyre.sim.kernel import Kernel, SimulationError
 from opengyre.sim.outcome import Outcome, RoleChange
 from opengyre.sim.placement import Placement
 from opengyre.sim.world import Setting, simulate
-from tests.sim.made import load, machine, plan
+from tests.sim.made import load, machine, plans
 
 SPEED, PREFILL, TRAIN = 50.0, 4000.0, 300.0
 """A cell is one server of constant speed, so that its busy time tells what it served."""
@@ -26,15 +26,7 @@ ANSWER, TOOL, START, STOP = 30.0, 4.0, 1.0, 0.5
 
 SETTINGS = st.builds(
     Setting,
-    plan=st.builds(
-        plan,
-        cells=st.sampled_from([(2, 2), (8, 8, 8), (3, 3, 3, 3, 3)]),
-        group_size=st.just(3),
-        groups_per_step=st.just(2),
-        steps_per_burst=st.sampled_from([1, 3]),
-        staleness_steps=st.sampled_from([0, 1, 4]),
-        total_steps=st.just(4),
-    ),
+    plan=plans(standalone=[0]),
     policy=st.sampled_from(["elastic", "forecast", "colocate", "async"]),
     workload=st.builds(
         load,

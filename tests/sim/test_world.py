@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opengyre.config.run import PolicyName
 from opengyre.core.reasons import CellRole
 from opengyre.sim.world import Setting, World, simulate
-from tests.sim.made import load, machine, plan
+from tests.sim.made import load, machine, plan, plans
 
 loads = st.builds(
     load,
@@ -47,16 +47,7 @@ machines = st.builds(
 policies = st.sampled_from(["elastic", "forecast", "colocate", "async"])
 worlds = st.builds(
     Setting,
-    plan=st.builds(
-        plan,
-        cells=st.sampled_from([(2, 2), (8, 8, 8), (3, 3, 3, 3, 3)]),
-        group_size=st.just(3),
-        groups_per_step=st.just(2),
-        steps_per_burst=st.sampled_from([1, 3]),
-        staleness_steps=st.sampled_from([0, 1, 4]),
-        total_steps=st.just(4),
-        standalone_capacity=st.sampled_from([0, 2]),
-    ),
+    plan=plans(standalone=[0, 2]),
     policy=policies,
     workload=loads,
     machine=machines,

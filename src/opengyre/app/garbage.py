@@ -1,21 +1,20 @@
 """Keeps Python's garbage collector from stopping the event loop.
 
 Invariant: while a server runs nothing is collected but what this module says: young objects at every
-beat, everything only when no call waited for a minute or when memory doubled. The interpreter's own rule counts
-objects made less objects gone; where old ones go as fast as new ones come it sleeps, and then looks
-at everything new at once. What outlives some beats is set aside: it is still freed with its last
-reference, but a cycle among such objects stays until everything is looked at, which takes a tenth of
-a second and more for the trees of many executions.
+beat, everything only when no call waited for a minute or when memory doubled. The interpreter's own
+rule counts objects made less objects gone; where old ones go as fast as new ones come it sleeps, and
+then looks at everything new at once. What outlives some beats is set aside: it is still freed with its
+last reference, but a cycle among such objects stays until everything is looked at, which takes a tenth
+of a second and more for the trees of many executions.
 """
 
 import asyncio
 import contextlib
 import gc
 import logging
-import resource
-import sys
 from collections.abc import AsyncIterator, Callable
 
+from opengyre.app.machine import peak_bytes
 from opengyre.core.protocols import Clock
 
 log = logging.getLogger(__name__)
@@ -37,8 +36,6 @@ QUIET_BEATS = 1200
 a look at the trees of a thousand executions takes a third of a second."""
 ROOM = 1 << 30
 """Bytes by which memory may double without everything being looked at while calls wait."""
-KIB = 1 if sys.platform == "darwin" else 1024
-"""Of ru_maxrss, in bytes."""
 
 
 @contextlib.asynccontextmanager
@@ -56,11 +53,6 @@ async def short_collections(clock: Clock, idle: Callable[[], bool]) -> AsyncIter
         gc.unfreeze()
         if automatic:
             gc.enable()
-
-
-def peak_bytes() -> int:
-    """The most memory that this process ever occupied."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
 
 
 class Aside:

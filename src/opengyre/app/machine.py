@@ -2,10 +2,15 @@
 
 import os
 import platform
+import resource
 import subprocess
+import sys
 from pathlib import Path
 
 from opengyre import __version__
+
+PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes of one that getrusage counts memory in."""
 
 
 def machine() -> dict[str, str | int]:
@@ -18,6 +23,11 @@ def machine() -> dict[str, str | int]:
         "opengyre": __version__,
         "commit": commit(),
     }
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever occupied."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
 
 
 def commit() -> str:

@@ -210,14 +210,11 @@ class History:
             steps=steps,
         )
 
-    def look_ahead(self, conversation: Conversation) -> None:
-        """Encode now, in whatever thread, what plan will need in the event loop; see forget."""
-        _last(self.looking_ahead(conversation, None))
-
     def looking_ahead(
         self, conversation: Conversation, context: int | None
     ) -> Generator[bool, None, None]:
-        """Look ahead, a piece at a time; yields whether the next one will take long.
+        """Encode in whatever thread what plan will need in the event loop (see forget), a piece at a time;
+        yields whether the next one will take long.
 
         Raises Refusal once the prompt cannot fit a context.
         """
@@ -231,7 +228,7 @@ class History:
         self._ahead[id(conversation)] = Ahead(conversation, read, node, known, ids, steps)
 
     def forget(self, conversation: Conversation) -> None:
-        """Drop what look_ahead found and nobody used."""
+        """Drop what was looked ahead for and nobody used."""
         self._ahead.pop(id(conversation), None)
 
     def begin(self, plan: Plan) -> None:
@@ -330,7 +327,8 @@ class History:
     ) -> Generator[bool, None, tuple[list[int], list[Step]]]:
         """(tokens after the node's own, its stop token not among them; the turns they hold).
 
-        Yields after each piece of work, and whether the next one will take long. Raises Refusal once a context is given that is too short.
+        Yields after each piece of work whether the next one will take long. Raises Refusal once a
+        context is given that is too short.
         """
         family = self._family
         start = node.length - len(self._stop(node))

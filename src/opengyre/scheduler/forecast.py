@@ -2,9 +2,9 @@
 
 A cell that leaves rollout makes the executions that stay slower; that is lost where it then waits for
 groups to train on. So this policy learns from past bursts what a group costs and how long groups take
-to come, and before the training cells fall behind it leaves calls room to run fast. Invariant: it only holds back satellites that elastic would let join, and sends satellites
-home earlier, so whatever elastic keeps it keeps; and as the core always joins, every run ends,
-however wrong an estimate is.
+to come, and before the training cells fall behind it leaves calls room to run fast. Invariant: it only
+holds back satellites that elastic would let join, and sends satellites home earlier, so whatever
+elastic keeps it keeps; and as the core always joins, every run ends, however wrong an estimate is.
 """
 
 from opengyre.core.reasons import CellRole
@@ -33,7 +33,7 @@ class Forecast(EarlyReturn):
     """
 
     def __init__(self, share: float = 0.5) -> None:
-        """share: of the room; half was best over many simulated settings, infinite = it need not fit."""
+        """share: of the room; a half did well in simulated settings. Infinite = it need not fit."""
         self._share = share
         self._meter = Meter()
         self._arrivals = Arrivals()

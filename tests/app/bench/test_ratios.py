@@ -5,11 +5,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from opengyre.app.bench.figures import write_json
 from opengyre.app.bench.ratios import compare_runs
 from opengyre.app.bench.runs import PolicyRun
 from opengyre.app.bench.show import policies_json, policies_table, policies_words
 from opengyre.app.bench.workload import Workload
+from opengyre.app.results import write_json
 from opengyre.core.errors import UserError
 from opengyre.scheduler.staleness import Spread
 

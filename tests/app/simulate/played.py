@@ -2,7 +2,7 @@
 
 import pytest
 
-from opengyre.app.simulate.calibrate import (
+from opengyre.app.simulate.measured import (
     Measured,
     MeasuredCall,
     MeasuredExecution,

@@ -14,7 +14,10 @@ from tests.app.simulate.played import play
 
 from opengyre.app.recorded import config_of
 from opengyre.app.report.lanes import Span
-from opengyre.app.simulate.calibrate import (
+from opengyre.app.simulate.fit import fit
+from opengyre.app.simulate.from_run import differs
+from opengyre.app.simulate.load import at_least_zero, fit_load
+from opengyre.app.simulate.measured import (
     Measured,
     MeasuredCall,
     MeasuredExecution,
@@ -22,9 +25,6 @@ from opengyre.app.simulate.calibrate import (
     MeasuredStep,
     measured,
 )
-from opengyre.app.simulate.fit import fit
-from opengyre.app.simulate.from_run import differs
-from opengyre.app.simulate.load import at_least_zero, fit_load
 from opengyre.app.simulate.replay import compare, replay
 from opengyre.config.load import parse_config
 from opengyre.config.run import PolicyName

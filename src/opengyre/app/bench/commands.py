@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from opengyre.app.bench.figures import write_json
 from opengyre.app.bench.jmax import JmaxSettings, measure_jmax
 from opengyre.app.bench.policies import contenders, measure_all
 from opengyre.app.bench.ratios import compare_runs
@@ -25,6 +24,7 @@ from opengyre.app.bench.show import (
 )
 from opengyre.app.bench.tree import measure_trees
 from opengyre.app.bench.workload import Workload
+from opengyre.app.results import write_json
 from opengyre.app.wall import WallClock
 from opengyre.core.errors import UserError
 

@@ -1,7 +1,6 @@
 """Policies on one workload, in turns, through the real controller, cells and sandbox."""
 
 import resource
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +69,8 @@ def measure(
     label = contender.label(workload.cells)
     config = configuration(workload, folder, contender.policy, contender.training_cells)
     run = folder / "runs" / f"{label.replace(' ', '-').replace(':', '-')}-{repeat}"
-    shutil.rmtree(run, ignore_errors=True)
     paths = RunPaths.make(run)
+    paths.clear()
     with RunStore(paths.store) as store:
         remember(config, store)
     watch = _Watch(config, lambda steps: tell(label, steps))

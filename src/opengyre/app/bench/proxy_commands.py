@@ -9,7 +9,6 @@ from pathlib import Path
 from rich.console import Console
 
 from opengyre.app.bench.crowd import measure_crowd
-from opengyre.app.bench.figures import write_json
 from opengyre.app.bench.peer import measure_peer
 from opengyre.app.bench.proxy import measure_proxy, with_peer
 from opengyre.app.bench.proxy_show import (
@@ -20,6 +19,7 @@ from opengyre.app.bench.proxy_show import (
     proxy_words,
 )
 from opengyre.app.bench.vocabulary import write_tokenizer
+from opengyre.app.results import write_json
 from opengyre.app.wall import WallClock
 from opengyre.core.errors import UserError
 

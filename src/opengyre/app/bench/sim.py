@@ -5,10 +5,10 @@ figures differ by its size alone. Worlds are timed in turns, and the best turn o
 else the machine does only ever adds time.
 """
 
-import resource
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from opengyre.app.machine import peak_bytes
 from opengyre.core.protocols import Clock
 from opengyre.scheduler.base import SchedulePlan
 from opengyre.sim.workload import Machine, Workload
@@ -17,6 +17,7 @@ from opengyre.sim.world import Setting, simulate
 PLACES = 8
 """Of a cell. With GROUP of 4, mu = phi = 1 and a group a cell, all places are taken."""
 GROUP = 4
+MEGABYTE = 1 << 20
 LEAST_S = 2.0
 """A small world is simulated with one seed after another until that has passed."""
 LOAD = Workload(
@@ -107,8 +108,7 @@ def time_world(cells: int, steps: int, clock: Clock) -> WorldCost:
         executions += outcome.tally.executions
         events += outcome.events
     seconds = clock.now() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return WorldCost(cells, runs, executions, events, seconds, peak)
+    return WorldCost(cells, runs, executions, events, seconds, peak_bytes() / MEGABYTE)
 
 
 def time_worlds(

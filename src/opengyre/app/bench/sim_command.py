@@ -6,9 +6,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from opengyre.app.bench.figures import write_json
 from opengyre.app.bench.sim import WorldCost, time_worlds
 from opengyre.app.machine import machine
+from opengyre.app.results import write_json
 from opengyre.app.wall import WallClock
 
 

@@ -1,6 +1,5 @@
 """What `opengyre simulate` does."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from types import ModuleType
 
 from rich.console import Console
 
+from opengyre.app.results import write_json
 from opengyre.app.simulate.asked import check_options
 from opengyre.app.simulate.baselines import COLOCATE, ELASTIC, Choice, Result, best, run, splits
 from opengyre.app.simulate.build import Scene
@@ -152,15 +152,6 @@ def run_changed(name: str, options: SimulateOptions) -> None:
         write_json([answer_json(one) for one in answers], options.json)
     if options.html is not None:
         pages().answers_page(options.html, f"simulation of {name}", answers)
-
-
-def write_json(value: object, path: Path) -> None:
-    """Raises UserError when the file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"to write {path}", str(error), "name another file") from error
 
 
 def list_presets() -> None:

@@ -13,8 +13,8 @@ from opengyre.app.report import figures
 from opengyre.app.report.page import page_of
 from opengyre.app.simulate.baselines import Choice, run
 from opengyre.app.simulate.build import Scene
-from opengyre.app.simulate.calibrate import Measured
 from opengyre.app.simulate.load import LoadFit
+from opengyre.app.simulate.measured import Measured
 from opengyre.app.simulate.plan import Advice
 from opengyre.app.simulate.replay import lanes_of, level_events
 from opengyre.app.simulate.whatif import Answer

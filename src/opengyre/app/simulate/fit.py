@@ -11,8 +11,8 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 from opengyre.app.report.lanes import Span
-from opengyre.app.simulate.calibrate import Measured, MeasuredExecution, MeasuredGroup
 from opengyre.app.simulate.load import LoadFit, fit_load
+from opengyre.app.simulate.measured import Measured, MeasuredExecution, MeasuredGroup
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 from opengyre.scheduler.base import CORE

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from opengyre.app.simulate.baselines import Choice
-from opengyre.app.simulate.calibrate import Measured, measured
 from opengyre.app.simulate.fit import FASTEST_S, Fit, fit
+from opengyre.app.simulate.measured import Measured, measured
 from opengyre.app.simulate.replay import Compared, compare, replay, replayed_s, scene_of_run
 from opengyre.app.simulate.whatif import SEEDS, Answer, Case, Change, answer, changed, usual_cases
 from opengyre.sim.outcome import Outcome

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from statistics import fmean
 
-from opengyre.app.simulate.calibrate import Measured, MeasuredCall
+from opengyre.app.simulate.measured import Measured, MeasuredCall
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 

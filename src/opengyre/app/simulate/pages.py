@@ -1,7 +1,7 @@
 """The pages that `opengyre simulate --html` and `opengyre plan --html` write."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -10,6 +10,7 @@ from opengyre.app.simulate import figures
 from opengyre.app.simulate.baselines import Choice, Result
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.from_run import Studied, fit_words
+from opengyre.app.simulate.paper import Row
 from opengyre.app.simulate.plan import MOVING, Advice
 from opengyre.app.simulate.plan_words import advice_words, plan_words
 from opengyre.app.simulate.presets import load_preset
@@ -75,33 +76,12 @@ def preset_page(path: Path, name: str, scene: Scene, results: Sequence[Result]) 
     figures.write_page(path, f"simulation of {name}", drawn, facts)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row of the published table from one run of each policy."""
-
-    values: dict[str, object]
-
-    def as_json(self) -> dict[str, object]:
-        """Its values."""
-        return self.values
-
-
 def _published(name: str, results: Sequence[Result]) -> list[go.Figure]:
-    """Elastic over each baseline that the publication compares it with."""
+    """Elastic over each baseline that the publication compares it with, by one run of each policy."""
     preset = load_preset(name)
     hours = {one.choice.policy: one.hours for one in results}
     rows = [
-        _Row(
-            {
-                "workload": name,
-                "baseline": baseline,
-                "published_low": span.low,
-                "published_high": span.high,
-                "simulated_mean": hours[baseline] / hours["elastic"],
-                "simulated_spread": 0.0,
-                "calibrated": preset.calibrated,
-            }
-        )
+        Row(name, baseline, span, (hours[baseline] / hours["elastic"],), preset.calibrated)
         for baseline, span in preset.published.items()
         if baseline in hours and "elastic" in hours
     ]

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from opengyre.app.results import write_json
 from opengyre.app.simulate.build import Scene, build
-from opengyre.app.simulate.calibrate import measured
-from opengyre.app.simulate.commands import pages, write_json
+from opengyre.app.simulate.commands import pages
 from opengyre.app.simulate.ensemble import Fitted, load_ensemble
 from opengyre.app.simulate.fit import fit
+from opengyre.app.simulate.measured import measured
 from opengyre.app.simulate.outputs import check_outputs
 from opengyre.app.simulate.paper import scene_of
 from opengyre.app.simulate.plan import MOST_CELLS, Goal, search

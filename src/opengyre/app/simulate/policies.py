@@ -148,7 +148,8 @@ def _fastest(case: Case, policies: tuple[PolicyName, ...]) -> tuple[PolicyName, 
     own = case.seeded(TRIAL, 0)
     outcome = simulate(own)
     best, chosen = outcome.seconds, (policies[0], own.plan)
-    for policy, mu, phi in product(policies, (1, 2, 4), range(4)):
+    plans = {(own.plan.steps_per_burst, own.plan.staleness_steps), *product((1, 2, 4), range(4))}
+    for policy, (mu, phi) in product(policies, sorted(plans)):
         other = replace(own.plan, steps_per_burst=mu, staleness_steps=phi)
         found = simulate(replace(own, plan=other, policy=policy))
         if found.seconds < best and _no_staler(found, outcome):

@@ -9,8 +9,8 @@ from msgspec.structs import replace as with_fields
 
 from opengyre.app.report.lanes import Span, busy_share, lanes
 from opengyre.app.simulate.build import Scene
-from opengyre.app.simulate.calibrate import Measured
 from opengyre.app.simulate.fit import Fit
+from opengyre.app.simulate.measured import Measured
 from opengyre.core.reasons import CellRole
 from opengyre.sim.outcome import Outcome
 from opengyre.sim.world import Setting, simulate

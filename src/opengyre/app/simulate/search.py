@@ -30,7 +30,7 @@ from opengyre.app.simulate.workers import Each
 from opengyre.core.errors import UserError
 
 POPULATION = 64
-"""Places: enough that a dozen blindly drawn sets have descendants in the end."""
+"""Places: enough that several blindly drawn sets have descendants in the end."""
 WANTED = 24
 """Accepted sets of a search."""
 TARGET = 1.0

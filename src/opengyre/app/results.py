@@ -1,4 +1,4 @@
-"""The figures of a bench as a file."""
+"""The results of a command as a file."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 from opengyre.core.errors import UserError
 
 
-def write_json(figures: dict[str, object], path: Path) -> None:
+def write_json(results: object, path: Path) -> None:
     """Raises UserError when the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(figures, indent=2) + "\n")
+        path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise UserError(f"to write {path}", str(error), "name another file with --json") from error
