@@ -37,6 +37,16 @@ def test_the_residual_is_the_way_to_the_nearest_published_value(
     assert row(*simulated).hit is (residual == 0.0)
 
 
+@pytest.mark.parametrize(
+    ("simulated", "reached"),
+    [((1.3, 1.39), False), ((1.3, 1.6), True), ((1.3, 1.4), True), ((1.51, 1.6), False)],
+)
+def test_a_span_is_reached_if_it_overlaps_with_what_the_sets_give(
+    simulated: tuple[float, ...], *, reached: bool
+) -> None:
+    assert row(*simulated).reached is reached
+
+
 def test_a_row_is_written_with_the_names_that_readers_expect() -> None:
     assert set(row(1.4, 1.6).as_json()) >= FIELDS
 

@@ -11,6 +11,7 @@ from opengyre.app.simulate.ensemble import bundled_ensemble
 from opengyre.app.simulate.paper import scene_of
 from opengyre.app.simulate.presets import (
     CALIBRATED,
+    OF_WORKLOAD,
     Values,
     load_preset,
     preset_names,
@@ -46,6 +47,26 @@ def test_a_known_fact_stands_above_every_assumption() -> None:
     assert values["cells"] == 4
     assert values["execution_tokens"] == 700e3
     assert values["training_share"] == some_values(1)["training_share"]
+
+
+def test_drawn_widely_a_predicted_workload_keeps_the_machine_and_its_known_facts() -> None:
+    mine, ranges = some_values(1), load_preset(CALIBRATED).assumed.ranges
+    drawn = [workplace("nl2repo-2.4t", mine, member, wide=True).values for member in range(40)]
+    for name in OF_WORKLOAD:
+        values, (low, high) = {one[name] for one in drawn}, ranges[name]
+        if name == "execution_tokens":
+            assert values == {700e3}
+        else:
+            assert low <= min(values) < low + (high - low) / 4
+            assert high - (high - low) / 4 < max(values) <= high
+    assert {one["slowdown"] for one in drawn} == {mine["slowdown"]}
+    assert {one["limit_h"] for one in drawn} == {16.0}
+    assert drawn[3] == workplace("nl2repo-2.4t", mine, 3, wide=True).values
+
+
+def test_the_fitted_row_is_the_same_however_widely_the_others_are_drawn() -> None:
+    mine = some_values(1)
+    assert workplace(CALIBRATED, mine, 3, wide=True) == workplace(CALIBRATED, mine, 3)
 
 
 @pytest.mark.parametrize("seed", range(8))

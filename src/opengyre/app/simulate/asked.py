@@ -20,6 +20,7 @@ APPLIES: dict[str, tuple[str, ...]] = {
     "tuned": (TUNED,),
     "sets": (PAPER, TUNED, POLICIES, CALIBRATE),
     "calls": (PAPER,),
+    "wide": (PAPER,),
     "candidates": (CALIBRATE,),
     "jobs": (PAPER, CALIBRATE),
     "against": (RUN,),

@@ -50,6 +50,12 @@ def simulate(  # noqa: PLR0913 — a command's options
             show_default="3",
         ),
     ] = None,
+    wide: Annotated[
+        bool,
+        typer.Option(
+            help="With paper: all that is not published of a predicted workload is drawn anew."
+        ),
+    ] = False,
     ensemble: Annotated[
         Path | None, typer.Option(help="Sets that calibrate wrote, instead of the bundled ones.")
     ] = None,
@@ -106,6 +112,7 @@ def simulate(  # noqa: PLR0913 — a command's options
         candidates=candidates,
         jobs=jobs,
         calls=calls,
+        wide=wide,
         out=out,
         from_run=from_,
         against=tuple(against or ()),

@@ -61,6 +61,7 @@ class SimulateOptions:
     candidates: int | None = None
     jobs: int | None = None
     calls: int | None = None
+    wide: bool = False
     out: Path
     from_run: Path | None = None
     against: tuple[Path, ...] = ()
@@ -172,7 +173,7 @@ def run_table(options: SimulateOptions) -> None:
     with workers(options.processes) as each:
         if options.calls is not None:
             sets = tuple(each(partial(in_calls, calls=options.calls), sets))
-        rows = list(table(sets, options.seed, each, watch))
+        rows = list(table(sets, options.seed, each, watch, wide=options.wide))
     console.print(paper_table(rows))
     for line in [*words, *_paper_words(sources, sets, rows)]:
         console.print(line, highlight=False, soft_wrap=True)
@@ -184,14 +185,15 @@ def run_table(options: SimulateOptions) -> None:
 
 def _paper_words(ensemble: Ensemble, sets: Sequence[Fitted], rows: list[Row]) -> list[str]:
     predicted = [row for row in rows if not row.calibrated]
-    hits = sum(row.hit for row in predicted)
+    hits, reached = sum(row.hit for row in predicted), sum(row.reached for row in predicted)
     come = f"{len(sets)} of {len(ensemble.accepted)} accepted sets ({ensemble.candidates} tried"
     if ensemble.search is not None:
         ancestors, of = (len({one.ancestor for one in some}) for some in (sets, ensemble.accepted))
         come += f", from {ancestors} of {of} blindly drawn ancestors"
     return [
         f"{come}); fitted to {CALIBRATED} alone; spread is the standard deviation over sets",
-        f"predicted rows inside the published span: {hits} of {len(predicted)}",
+        f"predicted rows inside the published span: {hits} of {len(predicted)}; "
+        f"published spans that some set reaches: {reached} of {len(predicted)}",
     ]
 
 

@@ -6,6 +6,7 @@ seeds that no set was accepted on. Nothing is left out because it misses.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from statistics import fmean, stdev
 
@@ -56,6 +57,13 @@ class Row:
         """Whether the simulated mean lies in the published span."""
         return self.residual == 0.0
 
+    @property
+    def reached(self) -> bool:
+        """Whether the published span overlaps with what the sets give, from the lowest to the highest."""
+        return min(self.simulated) <= self.published.high and self.published.low <= max(
+            self.simulated
+        )
+
     def as_json(self) -> dict[str, object]:
         """As --json writes it."""
         return {
@@ -65,6 +73,8 @@ class Row:
             "published_high": self.published.high,
             "simulated_mean": self.mean,
             "simulated_spread": self.spread,
+            "simulated_lowest": min(self.simulated),
+            "simulated_highest": max(self.simulated),
             "calibrated": self.calibrated,
             "residual": self.residual,
             "sets": len(self.simulated),
@@ -86,9 +96,9 @@ class Hours:
         return self.baselines[baseline] / self.elastic
 
 
-def scene_of(name: str, fitted: Fitted) -> Scene:
+def scene_of(name: str, fitted: Fitted, *, wide: bool = False) -> Scene:
     """A preset as one set sees it; executions have the length that the preset knows."""
-    place = workplace(name, fitted.parameters, fitted.candidate)
+    place = workplace(name, fitted.parameters, fitted.candidate, wide=wide)
     values = dict(place.values)
     share = values.get("slow_group_share")
     if share is None:
@@ -101,9 +111,9 @@ def scene_of(name: str, fitted: Fitted) -> Scene:
     return build(values)
 
 
-def simulate_set(name: str, fitted: Fitted, seed: int) -> Hours:
+def simulate_set(name: str, fitted: Fitted, seed: int, *, wide: bool = False) -> Hours:
     """Elastic and the best of each baseline, on one fresh seed."""
-    scene = scene_of(name, fitted)
+    scene = scene_of(name, fitted, wide=wide)
     fresh = FRESH + 1000 * seed + fitted.candidate
     elastic = run(scene, ELASTIC, fresh)
     others = {"async": best(scene, splits(scene), fresh), "colocate": run(scene, COLOCATE, fresh)}
@@ -118,11 +128,17 @@ def simulate_set(name: str, fitted: Fitted, seed: int) -> Hours:
 
 
 def table(
-    sets: Sequence[Fitted], seed: int, each: Each, watch: Callable[[str, list[Hours]], None]
+    sets: Sequence[Fitted],
+    seed: int,
+    each: Each,
+    watch: Callable[[str, list[Hours]], None],
+    *,
+    wide: bool = False,
 ) -> Iterator[Row]:
     """The rows, preset by preset; watch gets the hours of each preset's sets."""
     names = [name for name in preset_names() if load_preset(name).published]
-    simulated = each(_simulate_set, [(name, fitted, seed) for name in names for fitted in sets])
+    of_set = partial(_simulate_set, seed=seed, wide=wide)
+    simulated = each(of_set, [(name, fitted) for name in names for fitted in sets])
     for name in names:
         preset = load_preset(name)
         hours = list(islice(simulated, len(sets)))
@@ -132,5 +148,5 @@ def table(
             yield Row(name, baseline, span, speedups, preset.calibrated)
 
 
-def _simulate_set(of: tuple[str, Fitted, int]) -> Hours:
-    return simulate_set(*of)
+def _simulate_set(of: tuple[str, Fitted], *, seed: int, wide: bool) -> Hours:
+    return simulate_set(*of, seed, wide=wide)

@@ -19,6 +19,18 @@ from opengyre.core.errors import UserError
 CALIBRATED = "nl2repo-122b"
 """The preset that the ensemble is fitted to."""
 
+OF_WORKLOAD = (
+    "training_share",
+    "tool_share",
+    "prefill_share",
+    "task_spread",
+    "answer_spread",
+    "tool_spread",
+    "execution_tokens",
+    "evaluation_s",
+)
+"""Ranges of the calibrated preset that say how its agents work, not what they run on."""
+
 Values = dict[str, float]
 """Parameters of a world by name; units in the comments of the calibrated preset."""
 
@@ -92,12 +104,18 @@ def load_preset(name: str) -> Preset:
     return msgspec.toml.decode(path.read_text(encoding="utf-8"), type=Preset)
 
 
-def workplace(name: str, parameters: Values, member: int) -> Workplace:
+def workplace(name: str, parameters: Values, member: int, *, wide: bool = False) -> Workplace:
     """A preset's world as one set of the ensemble sees it: its own known facts over its own
-    assumptions over the set's values."""
+    assumptions over the set's values; wide = those of them that are the workload's drawn anew."""
     preset = load_preset(name)
     if preset.calibrated:
-        own: Values = {}
-    else:
-        own = preset.assumed.draw(random.Random(f"{member}/{name}"))
-    return Workplace(name, preset, {**parameters, **own, **preset.known_numbers})
+        return Workplace(name, preset, {**parameters, **preset.known_numbers})
+    draw = random.Random(f"{member}/{name}")
+    own = preset.assumed.draw(draw)
+    anew = _workload_anew(draw) if wide else {}
+    return Workplace(name, preset, {**parameters, **anew, **own, **preset.known_numbers})
+
+
+def _workload_anew(draw: random.Random) -> Values:
+    ranges = load_preset(CALIBRATED).assumed.ranges
+    return {name: draw.uniform(*ranges[name]) for name in OF_WORKLOAD}
