@@ -4,13 +4,17 @@ Invariant: it is at one of four places: in the queue, on a cell, between cells (
 has a call on a cell, or a call that is held, or neither.
 """
 
-import random
+from array import array
 from typing import TYPE_CHECKING
 
 from opengyre.sim.script import Script
 
 if TYPE_CHECKING:
     from opengyre.sim.cells import SimCell
+
+
+NONE_DRAWN = array("d")
+"""Of an execution that did not start, or is over, or is recorded."""
 
 
 class Execution:
@@ -22,7 +26,7 @@ class Execution:
         "calls_left",
         "cell",
         "context",
-        "draw",
+        "drawn",
         "ended",
         "group_id",
         "held_s",
@@ -37,6 +41,7 @@ class Execution:
         "started_at",
         "truncated",
         "turn",
+        "used",
         "warm",
     )
 
@@ -45,8 +50,10 @@ class Execution:
     ) -> None:
         self.member, self.group_id = member, group_id
         self.seed = seed
-        self.draw: random.Random | None = None
-        """Only from its start to its verdict: a generator takes ten times the memory of the rest."""
+        self.drawn = NONE_DRAWN
+        """All that is drawn for it, from its start to its verdict."""
+        self.used = 0
+        """How many of these it has used."""
         self.script = script
         """What it does, when it took place before; it has as many turns as calls."""
         self.calls_left = calls

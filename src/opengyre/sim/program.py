@@ -1,13 +1,21 @@
 """What agent programs do between and in their calls: drawn from a workload, or as it was recorded.
 
 Invariant: what an execution does follows from its seed or its script, and from how many of its calls
-are done; when they were done changes nothing.
+are done; when they were done changes nothing. So all that it will draw is drawn at its start, with a
+generator that serves one execution after another: one of its own would take 2.5 kB for as long as it
+lives, and it is memory that makes large worlds slow.
 """
 
 import random
+from array import array
+from collections.abc import Iterator
+from itertools import islice
 
 from opengyre.sim.execution import Execution
 from opengyre.sim.workload import Workload, lognormal
+
+VERDICT = 2
+"""Numbers drawn for the verdict, after the last call."""
 
 
 class Programs:
@@ -15,6 +23,8 @@ class Programs:
 
     def __init__(self, workload: Workload) -> None:
         self._load = workload
+        self._draw = random.Random(0)
+        """Seeded anew for each execution."""
 
     def begin(self, execution: Execution) -> float:
         """The program starts; returns the seconds to its first call, or to its end if it has none."""
@@ -22,22 +32,33 @@ class Programs:
         if script is not None:
             return script.turns[0].wait_s if script.turns else script.stop_s
         execution.context = self._load.first_prompt_tokens
-        execution.draw = random.Random(execution.seed)
+        self._draw.seed(execution.seed)
+        execution.drawn = array("d", self._turns(execution.calls_left))
+        execution.drawn.extend(self._draw.random() for _ in range(VERDICT))
         return self._load.start_s
+
+    def _turns(self, calls: int) -> Iterator[float]:
+        """Tokens of each answer and, but for the last, seconds from it to the next call."""
+        load, draw = self._load, self._draw
+        for left in range(calls - 1, -1, -1):
+            yield _spread(load.answer_tokens, load.answer_spread, draw)
+            if not left:
+                return
+            if load.tool_exponential and load.tool_s:
+                yield draw.expovariate(1.0 / load.tool_s)
+            else:
+                yield _spread(load.tool_s, load.tool_spread, draw)
 
     def answer_tokens(self, execution: Execution) -> float:
         """Of the next call, whose prompt is the execution's context from now on."""
         script = execution.script
-        if script is not None:
-            turn = script.turns[-execution.calls_left]
-            execution.context = turn.prompt_tokens
-            if execution.cached:  # else it has just begun, or left its cache behind in a move
-                execution.cached = turn.prompt_tokens - turn.new_tokens
-            return turn.answer_tokens
-        load = self._load
-        if not load.answer_spread:
-            return load.answer_tokens
-        return lognormal(load.answer_tokens, load.answer_spread, drawing(execution).gauss(0.0, 1.0))
+        if script is None:
+            return _next(execution)
+        turn = script.turns[-execution.calls_left]
+        execution.context = turn.prompt_tokens
+        if execution.cached:  # else it has just begun, or left its cache behind in a move
+            execution.cached = turn.prompt_tokens - turn.new_tokens
+        return turn.answer_tokens
 
     def wait_after_answer(self, execution: Execution) -> float:
         """Seconds from an answer, already counted, to the next call or the program's end."""
@@ -47,14 +68,24 @@ class Programs:
         if not left:
             return load.stop_s
         execution.context += load.observation_tokens
-        if load.tool_exponential and load.tool_s:
-            return drawing(execution).expovariate(1.0 / load.tool_s)
-        if not load.tool_spread:
-            return load.tool_s
-        return lognormal(load.tool_s, load.tool_spread, drawing(execution).gauss(0.0, 1.0))
+        return _next(execution)
+
+    def verdict(self, execution: Execution) -> tuple[float, float]:
+        """Two numbers between 0 and 1, the next that a drawn execution draws when it is over."""
+        drawn, used = execution.drawn, execution.used
+        if used == len(drawn) - VERDICT:
+            return drawn[-2], drawn[-1]
+        # It was cut off: its generator as it was then.
+        self._draw.seed(execution.seed)
+        for _ in islice(self._turns(len(drawn)), used):
+            pass
+        return self._draw.random(), self._draw.random()
 
 
-def drawing(execution: Execution) -> random.Random:
-    """The generator of a drawn execution between its start and its verdict."""
-    assert execution.draw is not None, f"{execution.member} is recorded, or not under way"
-    return execution.draw
+def _spread(mean: float, spread: float, draw: random.Random) -> float:
+    return lognormal(mean, spread, draw.gauss(0.0, 1.0)) if spread else mean
+
+
+def _next(execution: Execution) -> float:
+    execution.used += 1
+    return execution.drawn[execution.used - 1]

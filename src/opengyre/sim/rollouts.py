@@ -40,7 +40,7 @@ class Rollouts:
             for index, capacity in enumerate(capacities)
         ]
         self._placement = Placement(self.cells)
-        self._programs = Programs(workload)
+        self.programs = Programs(workload)
         self._serving = Serving(kernel, machine, tally)
         self._limits = Limits(kernel, workload.limit_s, self._limit)
         self._queue: deque[Execution] = deque()
@@ -65,7 +65,7 @@ class Rollouts:
     def _start(self, execution: Execution, cell: SimCell) -> None:
         self.live += 1
         execution.started_at = self._kernel.now
-        wait = self._programs.begin(execution)
+        wait = self.programs.begin(execution)
         self._settle_in(execution, cell)
         self._limits.watch(execution)
         self._started(execution)
@@ -84,7 +84,7 @@ class Rollouts:
             self._end(execution)
 
     def _call(self, execution: Execution) -> None:
-        answer = self._programs.answer_tokens(execution)
+        answer = self.programs.answer_tokens(execution)
         execution.sampled += answer
         cell = execution.cell
         if cell is None or self.paused:
@@ -96,7 +96,7 @@ class Rollouts:
     def _answered(self, execution: Execution) -> None:
         execution.cached = execution.context
         execution.calls_left -= 1
-        wait = self._programs.wait_after_answer(execution)
+        wait = self.programs.wait_after_answer(execution)
         if wait or execution.calls_left:
             self._kernel.after(wait, self._next, execution)
         else:

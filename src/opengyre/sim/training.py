@@ -37,7 +37,7 @@ class Training:
         kernel: Kernel,
         machine: Machine,
         tally: Tally,
-        stepped: Callable[[int], None],
+        stepped: Callable[[int, float], None],
         told_to_train: Callable[[], int],
         *,
         streaming: bool,
@@ -59,6 +59,8 @@ class Training:
         self._stepping = False
         self._started = 0
         self.busy_s = 0.0
+        self._told_s = 0.0
+        """Of it, what the steps that are done took."""
 
     def admit(self, executions: list[float]) -> None:
         """Tokens of a group's executions join the step under way."""
@@ -188,4 +190,5 @@ class Training:
             self._maybe_step()  # the core was lost: the step is taken again once it is back
             return
         self._closed = None
-        self._stepped(step)
+        computed_s, self._told_s = self.busy_s - self._told_s, self.busy_s
+        self._stepped(step, computed_s)

@@ -39,10 +39,9 @@ from opengyre.scheduler.base import (
 )
 from opengyre.scheduler.factory import make_policy
 from opengyre.scheduler.scheduler import Scheduler
-from opengyre.sim.execution import Execution
+from opengyre.sim.execution import NONE_DRAWN, Execution
 from opengyre.sim.kernel import Kernel, uncollected
 from opengyre.sim.outcome import Outcome, RoleChange
-from opengyre.sim.program import drawing
 from opengyre.sim.rollouts import Rollouts
 from opengyre.sim.script import Script
 from opengyre.sim.training import Training
@@ -117,7 +116,7 @@ class World:
             self._kernel,
             self._machine,
             tally,
-            lambda step: self._tell(StepDone(step)),
+            lambda step, computed_s: self._tell(StepDone(step, computed_s)),
             self._told_to_train,
             streaming=setting.streaming,
         )
@@ -254,18 +253,20 @@ class World:
         group = self._groups[execution.group_id]
         group.verdicts += 1
         group.durations.append(self._kernel.now - load.evaluation_s - execution.started_at)
-        if execution.script is not None:
-            group.tokens.append(execution.script.trained_tokens)
-        elif drawing(execution).random() < load.excluded_share:
+        script = execution.script
+        excluded, no_spread = (1.0, 1.0) if script else self._rollouts.programs.verdict(execution)
+        if script is not None:
+            group.tokens.append(script.trained_tokens)
+        elif excluded < load.excluded_share:
             self._outcome.tally.excluded += 1
         else:
             group.tokens.append(execution.context * load.trained_share)
         if group.verdicts == len(group.executions):
-            if not execution.script and drawing(execution).random() < load.no_spread_share:
+            if no_spread < load.no_spread_share:
                 group.tokens.clear()
             self._outcome.executions_s.append(group.durations)
             self._tell(GroupReady(execution.group_id))
-        execution.draw = None
+        execution.drawn = NONE_DRAWN
 
     def _told_to_train(self) -> int:
         return len(self._trainers)
