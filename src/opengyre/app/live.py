@@ -177,7 +177,7 @@ class Live:
             self._steps_done = step + 1
             consumed = self._parts.groups.consume(groups)
             await self._parts.history.step(result, consumed, self._parts.cluster.version)
-            self.post(StepDone(step))
+            self.post(StepDone(step, result.computed_s))
 
         await self._parts.steps.close(step, ended)
 

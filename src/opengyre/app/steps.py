@@ -27,6 +27,8 @@ class OpenStep:
     done: dict[str, tuple[int, MicroStats]] = field(default_factory=dict)
     """By micro-step: the cell that computed it and what it measured."""
     executions: int = 0
+    computed_s: float = 0.0
+    """Seconds that micro-steps took, of all cells."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     whole: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while every known micro-step is done."""
@@ -52,6 +54,8 @@ class StepResult:
     """None when no execution had a gradient to give."""
     micros: list[MicroStats]
     seconds: float
+    computed_s: float
+    """Cell-seconds that its micro-steps took, from when a cell was told to when it had done it."""
     cells: list[int]
 
 
@@ -143,6 +147,7 @@ class StepRunner:
                 stats=stats,
                 micros=[measured for _, measured in open_step.done.values()],
                 seconds=self._clock.now() - started,
+                computed_s=open_step.computed_s,
                 cells=sorted({cell for cell, _ in open_step.done.values()}),
             )
         )
@@ -178,18 +183,19 @@ class StepRunner:
         worker = self._workers[cell]
         while not worker.leaving:
             micro = await self._queue.get()
-            worker.busy = True
+            worker.busy, began = True, self._clock.now()
             try:
                 measured = await self._cluster.accumulate(cell, micro)
             except CellLostError:
                 self._queue.put_nowait(micro)
                 self.lost(cell)
                 return
-            self._finish(cell, micro, measured)
+            self._finish(cell, micro, measured, self._clock.now() - began)
             worker.busy = False
 
-    def _finish(self, cell: int, micro: MicroStep, measured: MicroStats) -> None:
+    def _finish(self, cell: int, micro: MicroStep, measured: MicroStats, seconds: float) -> None:
         assert self._open is not None
+        self._open.computed_s += seconds
         self._open.done[micro.micro_id] = (cell, measured)
         if len(self._open.done) == len(self._open.micros):
             self._open.whole.set()

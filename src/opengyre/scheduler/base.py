@@ -128,6 +128,8 @@ class StepDone:
     """The optimiser stepped on the groups of a closed step."""
 
     step: int
+    computed_s: float = 0.0
+    """Cell-seconds that its micro-steps took, idle cells left out; 0 = not measured."""
 
 
 @dataclass(frozen=True)

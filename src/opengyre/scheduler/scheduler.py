@@ -62,7 +62,7 @@ class Scheduler:
                 self.state.begin(event.carried)
                 return self._dispatch()
             case StepDone():
-                self.state.step_done(event.step)
+                self.state.step_done(event.step, event.computed_s)
                 if self.state.phase is Phase.PUBLISHING:
                     return [PublishWeights(self.state.version + 1)]
             case Published():

@@ -68,6 +68,8 @@ class State:
         self.burst = self._burst_at(plan.first_step, index=0)
         self.admitted = 0
         """Groups of the step under way that were admitted."""
+        self.computed_s = 0.0
+        """Cell-seconds that the micro-steps of this scheduler's steps took; 0 = not measured."""
         self.paused = False
         self.now = 0.0
         self.staleness_seen: list[Staleness] = []
@@ -168,7 +170,7 @@ class State:
             if not self.groups.choose(newest):
                 return
 
-    def step_done(self, step: int) -> None:
+    def step_done(self, step: int, computed_s: float = 0.0) -> None:
         """Consume the step's groups."""
         assert step == self.steps_done, f"step {step} is not under way; {self.steps_done} is"
         assert self.admitted == self.plan.groups_per_step, f"step {step} is not closed"
@@ -176,6 +178,7 @@ class State:
             age = Staleness(self.version - group.version, step - group.step)
             self.staleness_seen.append(age)
         self.steps_done += 1
+        self.computed_s += computed_s
         self.admitted = 0
         if self.steps_done == self.burst.end_step:
             self.phase = Phase.PUBLISHING
