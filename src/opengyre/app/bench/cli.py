@@ -159,3 +159,28 @@ def bench_sim(
     from opengyre.app.bench.sim_command import run_sim
 
     run_sim(cells or [4, 100, 1_000, 10_000], steps, repeats, json)
+
+
+@bench_app.command(name="kv")
+def bench_kv(
+    *,
+    context: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Tokens; repeat it.", show_default="16 64 256 1024 4096"),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A transformers folder of a dense Qwen3; else a small random one."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of both ways; the best counts.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of weights and tokens.")] = 0,
+    json: JsonFile = None,
+) -> None:
+    """Compare moving a call with its KV cache with computing that again, as its context grows.
+
+    Between two embedded engines on one thread, through shared memory, as between two cells. Half a
+    minute.
+    """
+    from opengyre.app.bench.moves_command import run_kv
+
+    run_kv(model, context or [16, 64, 256, 1_024, 4_096], repeats, seed, json)
