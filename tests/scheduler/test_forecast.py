@@ -38,8 +38,10 @@ PLAN = SchedulePlan(
 ARRIVALS = (10.0, 20.0, 40.0)
 """Seconds into the first burst at which its groups are ready."""
 
-PUBLISHING = 5.0
-"""Seconds in which the cells are still in training, for no group."""
+STEP_DONE = 46.0
+PUBLISHED = 146.0
+"""Seconds into the run. So late that training groups of up to 40 keeps the three cells busy for little
+of the time."""
 
 
 class Play:
@@ -85,12 +87,18 @@ class Measured(Elastic):
 
     def arrange(self, state: State) -> list[Decision]:
         self.meter.watch(state)
+        self.cost = self.meter.cost(state)
         return super().arrange(state)
 
 
-def first_burst(step_done: float, policy: Elastic | None = None, plan: SchedulePlan = PLAN) -> Play:
+def first_burst(
+    cost: float,
+    policy: Elastic | None = None,
+    plan: SchedulePlan = PLAN,
+    published: float = PUBLISHED,
+) -> Play:
     """Nothing is known, so satellites join as soon as live work fits into half the room: one at the
-    first group (two cells train), another when the last execution is over."""
+    first group (two cells train), another when the last execution is over. Groups cost as told."""
     play = Play(policy, plan)
     play.tell(Begin(), 0.0)
     play.dispatch(0.0)
@@ -99,71 +107,93 @@ def first_burst(step_done: float, policy: Elastic | None = None, plan: ScheduleP
     play.ready(1, ARRIVALS[1])
     play.tell(ExecutionEnded("e2", "g2"), ARRIVALS[2])
     play.tell(GroupReady("g2"), ARRIVALS[2])
-    play.nothing((ARRIVALS[2] + step_done) / 2)
-    home = play.tell(StepDone(0), step_done)
+    home = play.tell(StepDone(0, 3 * cost), STEP_DONE)
     assert home == [SwitchCell(1, ROLLOUT), SwitchCell(2, ROLLOUT)] or policy is not None
-    play.tell(Published(1), step_done + PUBLISHING)
-    play.dispatch(step_done + PUBLISHING)
+    play.tell(Published(1), published)
+    play.dispatch(published)
     return play
 
 
-@pytest.mark.parametrize(("after_the_last", "cost"), [(6.0, 18.0), (30.0, 50.0)])
-def test_a_group_costs_no_more_than_its_share_of_the_step_or_what_follows_the_last_one(
-    after_the_last: float, cost: float
-) -> None:
-    """Two cells trained for 30 s, then three: a third of all that, or all that came after."""
+def second_burst(play: Play) -> None:
+    """Fifty seconds from the first group to the last."""
+    for number, at in ((3, 200.0), (4, 220.0), (5, 250.0)):
+        play.ready(number, at)
+
+
+def test_a_group_costs_the_mean_of_all_that_were_trained_and_idle_cells_cost_nothing() -> None:
+    """Three groups of 18, then three of 21.6; cells that train for no group do not count."""
     policy = Measured()
-    play = first_burst(ARRIVALS[2] + after_the_last, policy)
-    assert policy.meter.cost == pytest.approx(cost)
-    play.nothing(400.0)
+    play = first_burst(18.0, policy)
+    assert policy.cost == pytest.approx(18.0)
+    assert policy.meter.load == pytest.approx(3 * 18.0 / (3 * PUBLISHED))
+    play.nothing(190.0)
     assert policy.meter.spent == 0.0
+    second_burst(play)
+    assert policy.meter.spent > 50.0
+    play.tell(StepDone(1, 3 * 21.6), 346.0)
+    play.tell(Published(2), 346.0)
+    assert policy.cost == pytest.approx(19.8)
+    newest = 3 * 21.6 / (3 * (346.0 - PUBLISHED))
+    assert policy.meter.load == pytest.approx((54.0 / (3 * PUBLISHED) + newest) / 2)
 
 
-@pytest.mark.parametrize(("after_the_last", "joins"), [(6.6, False), (6.7, True)])
+def test_nothing_is_known_of_what_nobody_measured() -> None:
+    policy = Measured()
+    first_burst(0.0, policy)
+    assert policy.cost is None
+
+
+@pytest.mark.parametrize(("cost", "joins"), [(19.9, False), (20.1, True), (0.0, True)])
 def test_a_satellite_joins_when_the_cells_that_train_could_not_do_the_work_in_time(
-    after_the_last: float, joins: bool
+    cost: float, joins: bool
 ) -> None:
-    """Three cells trained after the last group came: a group costs at most three times that. In the
-    next burst the first group comes; two more are 30 s away, as before. The core alone will have done
-    60 cell-seconds with a satellite beside it, so three groups must cost 20 each."""
-    play = first_burst(ARRIVALS[2] + after_the_last)
-    switches = play.ready(3, 100.0)
+    """In the second burst the first group comes; two more are 30 s away, as before. The core alone will
+    have done 60 cell-seconds with a satellite beside it, so three groups must cost 20 each. If nobody
+    measured what a group costs, nobody waits."""
+    switches = first_burst(cost).ready(3, 200.0)
     assert (SwitchCell(1, TRAINING) in switches) is joins
     assert switches[0] == SwitchCell(0, TRAINING)
+
+
+@pytest.mark.parametrize(("published", "joins"), [(PUBLISHED, False), (50.0, True)])
+def test_where_training_is_a_large_part_of_all_time_nobody_waits(
+    published: float, joins: bool
+) -> None:
+    """Three groups of 15 in 146 s of three cells are a tenth, in 50 s three tenths."""
+    switches = first_burst(15.0, published=published).ready(3, 200.0)
+    assert (SwitchCell(1, TRAINING) in switches) is joins
 
 
 def test_what_was_trained_already_is_no_work_and_time_that_passed_does_not_remain() -> None:
     """A group costs 18: of 54 the core does 1 a second, while 2 x 30 shrinks by 2 a second; from the
     sixth second on the work is more."""
-    play = first_burst(ARRIVALS[2] + 6.0)
-    assert play.ready(3, 100.0) == [SwitchCell(0, TRAINING)]
-    assert play.nothing(105.9) == []
-    assert play.nothing(106.1) == [SwitchCell(1, TRAINING)]
+    play = first_burst(18.0)
+    assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING)]
+    assert play.nothing(205.9) == []
+    assert play.nothing(206.1) == [SwitchCell(1, TRAINING)]
 
 
 def test_work_that_the_core_did_counts_for_no_more_than_the_groups_that_it_had() -> None:
     """One group, 18: after 18 s the core is idle, and 36 are left however long it waits."""
-    play = first_burst(ARRIVALS[2] + 6.0)
-    play.ready(3, 100.0)
-    assert play.nothing(160.0) == [SwitchCell(1, TRAINING)]
-    late = first_burst(ARRIVALS[2] + 0.1)  # a group costs 0.3: nobody is needed
-    late.ready(3, 100.0)
-    assert late.nothing(119.0) == []
+    play = first_burst(18.0)
+    play.ready(3, 200.0)
+    assert play.nothing(260.0) == [SwitchCell(1, TRAINING)]
+    late = first_burst(0.3)  # nobody is needed
+    late.ready(3, 200.0)
+    assert late.nothing(219.0) == []
 
 
 def test_a_burst_that_comes_later_moves_the_forecast_half_way() -> None:
-    """First 30 s from the first group to the last, then 50 s: 40 s are expected. A group costs 18,
-    after a slower step 10% more: 19.8. One is done, so 39.6 are left against 2 x (40 - 20.2)."""
-    play = first_burst(ARRIVALS[2] + 6.0)
-    play.ready(3, 100.0)
-    play.ready(4, 120.0)
-    play.ready(5, 150.0)
-    play.tell(StepDone(1), 250.0)
-    play.tell(Published(2), 250.0)
-    play.dispatch(250.0)
-    assert play.ready(6, 300.0) == [SwitchCell(0, TRAINING)]
-    assert play.nothing(320.1) == []
-    assert play.nothing(320.3) == [SwitchCell(1, TRAINING)]
+    """First 30 s from the first group to the last, then 50 s: 40 s are expected. A group costs 19.8 on
+    average. One is done, so 39.6 are left against 2 x (40 - 20.2)."""
+    play = first_burst(18.0)
+    second_burst(play)
+    play.tell(StepDone(1, 3 * 21.6), 346.0)
+    play.tell(Published(2), 346.0)
+    play.dispatch(346.0)
+    assert play.ready(6, 400.0) == [SwitchCell(0, TRAINING)]
+    assert play.nothing(420.1) == []
+    assert play.nothing(420.3) == [SwitchCell(1, TRAINING)]
 
 
 def test_where_live_work_fills_more_than_half_the_room_a_satellite_waits_until_all_are_needed() -> (
@@ -171,13 +201,13 @@ def test_where_live_work_fills_more_than_half_the_room_a_satellite_waits_until_a
 ):
     """Two executions live, and three places would stay. Of 54 the core does 18 until then; what is left
     is what three cells do in the 12 s that remain."""
-    play = first_burst(ARRIVALS[2] + 6.0, plan=replace(PLAN, cells=(4, 4, 3)))
-    assert play.ready(3, 100.0) == [SwitchCell(0, TRAINING)]
-    assert play.nothing(117.9) == []
-    assert play.nothing(118.1) == [SwitchCell(1, TRAINING)]
+    play = first_burst(18.0, plan=replace(PLAN, cells=(4, 4, 3)))
+    assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING)]
+    assert play.nothing(217.9) == []
+    assert play.nothing(218.1) == [SwitchCell(1, TRAINING)]
 
 
-def test_where_training_takes_longest_nobody_waits() -> None:
-    """A group costs 140 / 3; three cells do 90 until the last one comes."""
-    play = first_burst(ARRIVALS[2] + 30.0, plan=replace(PLAN, cells=(4, 4, 3)))
-    assert play.ready(3, 100.0) == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)]
+def test_where_all_cells_together_could_not_do_the_work_in_time_nobody_waits() -> None:
+    """A group costs 31; three cells do 90 until the last one comes."""
+    play = first_burst(31.0, plan=replace(PLAN, cells=(4, 4, 3)))
+    assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)]
