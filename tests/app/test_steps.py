@@ -112,6 +112,38 @@ async def test_the_learning_rate_falls_linearly_to_its_last_share() -> None:
     assert [s.learning_rate for s in cluster.steps] == [1.0, 0.75, 0.5]
 
 
+class TimedCluster(FakeCluster):
+    """A micro-step takes two seconds of the clock."""
+
+    clock = FakeClock()
+
+    async def accumulate(self, cell: int, micro: MicroStep) -> MicroStats:
+        self.clock.advance(2.0)
+        return await super().accumulate(cell, micro)
+
+
+async def test_a_step_says_how_many_seconds_its_micro_steps_took_and_waiting_does_not_count() -> (
+    None
+):
+    cluster = TimedCluster(2, lambda request: [1], FakeClock())
+    await cluster.start()
+    runner = StepRunner(a_config(), cluster, cluster.clock, CountingIds())
+    computed = []
+
+    async def ended(result: StepResult) -> None:
+        computed.append(result.computed_s)
+
+    async with asyncio.TaskGroup() as tasks:
+        await cluster.to_training(0)
+        runner.start(0, tasks)
+        for step, size in enumerate((2, 0, 3)):
+            cluster.clock.advance(100.0)
+            runner.admit(a_group(step, size), step)
+            await runner.close(step, ended)
+        await runner.stop(0)
+    assert computed == [4.0, 0.0, 6.0]
+
+
 class SlowCluster(FakeCluster):
     """Takes some turns of the event loop for a micro-step."""
 

@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opengyre.scheduler.base import Decision
+from opengyre.scheduler.colocate import Colocate
+from opengyre.scheduler.state import State
 from opengyre.sim.cells import SimCell
 from opengyre.sim.execution import Execution
 from opengyre.sim.kernel import Kernel
@@ -64,18 +67,31 @@ def test_a_cell_does_all_the_work_and_no_more(arrivals: list[tuple[float, float]
     assert max(ended) >= max(at + tokens / 10.0 for at, tokens in arrivals) * (1 - 1e-9)
 
 
+class Told(Colocate):
+    """Keeps what the scheduler was told that its steps computed."""
+
+    computed_s = 0.0
+
+    def arrange(self, state: State) -> list[Decision]:
+        self.computed_s = state.computed_s
+        return super().arrange(state)
+
+
 def test_training_bound_time_is_tokens_over_speed() -> None:
-    """Rollout takes no time: two cells train 6 steps of 4 executions of 100 tokens."""
+    """Rollout takes no time: two cells train 6 steps of 4 executions of 100 tokens; the scheduler is told
+    what they computed."""
+    policy = Told()
     outcome = simulate(
         Setting(
             plan=plan(total_steps=6, groups_per_step=2, cells=(8, 8)),
-            policy="colocate",
+            policy=policy,
             workload=load(),
             machine=machine(decode_alone_tokens_s=1e12, train_tokens_s=5.0, micro_step_tokens=50.0),
         )
     )
     assert outcome.seconds == pytest.approx(6 * 4 * 100 / (2 * 5.0))
     assert outcome.training_busy_s == pytest.approx(6 * 4 * 100 / 5.0)
+    assert policy.computed_s == pytest.approx(outcome.training_busy_s)
 
 
 def test_rollout_bound_time_is_waves_of_executions() -> None:
