@@ -2,10 +2,12 @@
 
 Every call on a cell gets tokens at the same rate, which falls with their number. So instead of
 counting down each call, the cell counts the tokens that any call got since it began (`served`), and a
-call ends when that count reaches the call's own mark: an event costs O(log calls).
+call ends when that count reaches the call's own mark. Marks are numbers in one row, not objects: what
+an event touches should lie together.
 """
 
-import heapq
+from array import array
+from bisect import bisect
 from collections.abc import Callable
 
 from opengyre.sim.execution import Execution
@@ -19,10 +21,11 @@ class SimCell:
     __slots__ = (
         "_calls",
         "_done",
-        "_heap",
         "_kernel",
         "_machine",
+        "_marks",
         "_rate",
+        "_rings",
         "_since",
         "_wake",
         "busy_s",
@@ -58,36 +61,44 @@ class SimCell:
         """The same, times their number."""
         self.frozen = False
         self._since = 0.0
-        self._calls = 0
         self._rate = 0.0
         """Tokens a second of each call."""
-        self._heap: list[tuple[float, int, Execution]] = []
-        """(mark, turn, execution); the entry of a call that was taken away is dead."""
+        self._calls: list[Execution] = []
+        """What it serves, the first to end first; of those that end at once, the first to begin."""
+        self._marks = array("d")
+        """Where each ends."""
         self._wake = 0
         """Number of the newest wake-up; older ones are void."""
+        self._rings = self._ring
+        """Kept, since each event would else make one."""
 
     def begin(self, execution: Execution, tokens: float) -> None:
         """Serve its next call, of so many tokens."""
         self.settle()
         self._enter(execution, tokens)
-        self._set_calls(self._calls + 1)
         self._set_alarm()
 
     def take(self, execution: Execution) -> float:
         """Take its call away; returns the tokens that it still needs."""
         self.settle()
-        left = self._leave(execution)
-        self._set_calls(self._calls - 1)
+        assert execution.served, "a call was taken away twice"
+        execution.served = False
+        place = self._calls.index(execution)
+        del self._calls[place]
+        left = max(0.0, self._marks.pop(place) - self.served)
         self._set_alarm()
         return left
 
     def take_all(self) -> dict[Execution, float]:
         """Take every call away; returns the tokens that each still needs."""
         self.settle()
-        left = {one: self._leave(one) for one in self.residents if one.turn}
-        self._heap.clear()
-        self._set_calls(0)
+        marks = dict(zip(self._calls, self._marks, strict=True))
+        self._calls.clear()
+        del self._marks[:]
         self._set_alarm()
+        left = {one: max(0.0, marks[one] - self.served) for one in self.residents if one in marks}
+        for one in left:
+            one.served = False
         return left
 
     def lengthen(self, extra: Callable[[Execution], float]) -> None:
@@ -95,7 +106,6 @@ class SimCell:
         left = self.take_all()
         for execution, tokens in left.items():
             self._enter(execution, tokens + extra(execution))
-        self._set_calls(len(left))
         self._set_alarm()
 
     def freeze(self) -> None:
@@ -117,40 +127,32 @@ class SimCell:
             passed = now - self._since
             self.served += passed * self._rate
             self.busy_s += passed
-            self.calls_s += passed * self._calls
+            self.calls_s += passed * len(self._calls)
         self._since = now
 
     def _enter(self, execution: Execution, tokens: float) -> None:
-        execution.turn = turn = self._kernel.number()
-        execution.mark = mark = self.served + tokens
-        heapq.heappush(self._heap, (mark, turn, execution))
-
-    def _leave(self, execution: Execution) -> float:
-        assert execution.turn, "a call was taken away twice"
-        execution.turn = 0
-        return max(0.0, execution.mark - self.served)
-
-    def _set_calls(self, calls: int) -> None:
-        self._calls = calls
-        self._rate = self._machine.decode_tokens_s(calls) if calls else 0.0
+        execution.served = True
+        mark = self.served + tokens
+        place = bisect(self._marks, mark)
+        self._marks.insert(place, mark)
+        self._calls.insert(place, execution)
 
     def _set_alarm(self) -> None:
-        heap = self._heap
-        while heap and heap[0][2].turn != heap[0][1]:
-            heapq.heappop(heap)
+        """After each change of what is served, which changes the rate."""
         self._wake += 1
-        if not heap or self.frozen:
+        if not self._calls:
             return
-        left = max(0.0, heap[0][0] - self.served)
-        self._kernel.after(left / self._rate, self._ring, self._wake)
+        self._rate = self._machine.decode_tokens_s(len(self._calls))
+        if not self.frozen:
+            left = max(0.0, self._marks[0] - self.served)
+            self._kernel.after(left / self._rate, self._rings, self._wake)
 
     def _ring(self, number: int) -> None:
         if number != self._wake:
             return
         self.settle()
-        mark, _, execution = heapq.heappop(self._heap)
-        self.served = max(self.served, mark)
-        execution.turn = 0
-        self._set_calls(self._calls - 1)
+        self.served = max(self.served, self._marks.pop(0))
+        execution = self._calls.pop(0)
+        execution.served = False
         self._set_alarm()
         self._done(execution)

@@ -31,16 +31,15 @@ class Execution:
         "group_id",
         "held_s",
         "held_since",
-        "mark",
         "member",
         "move",
         "needs",
         "sampled",
         "script",
         "seed",
+        "served",
         "started_at",
         "truncated",
-        "turn",
         "used",
         "warm",
     )
@@ -65,10 +64,8 @@ class Execution:
         self.cell: SimCell | None = None
         self.cache = 0
         """Number of its cell's prefix cache that cached belongs to."""
-        self.turn = 0
-        """Number of its call that the cell serves; 0 = it serves none."""
-        self.mark = 0.0
-        """Of the tokens that its cell served, where that call ends."""
+        self.served = False
+        """Whether its cell serves a call of it."""
         self.needs: float | None = None
         """Tokens of service that a held call still needs; None = none is held."""
         self.warm = False

@@ -4,8 +4,8 @@ Invariant: events happen in order of time, and at the same time in the order of 
 are given out in the order of their making; so a simulation is the same from run to run.
 
 One heap of all that is to come would grow with the world, past the processor's caches, and each event
-would wander through it. So only what happens soon is in a heap; the rest lies unsorted in slots of
-time, whose width follows from how much happens.
+would wander through it. So what is to come lies unsorted in slots of time, whose width follows from how
+much happens. A slot is sorted when its time comes; only what is made within it goes into a heap.
 """
 
 import contextlib
@@ -59,8 +59,10 @@ class Kernel:
         self.events = 0
         """That happened so far."""
         self._made = 0
-        self._near: list[Entry] = []
-        """A heap of what happens before _until."""
+        self._slot: list[Entry] = []
+        """What happens before _until, the next at the end."""
+        self._fresh: list[Entry] = []
+        """A heap of what happens before _until and was made since the slot began."""
         self._until = 0.0
         self._width = 1.0
         """Seconds of a slot."""
@@ -84,7 +86,7 @@ class Kernel:
         entry = (self.now + seconds, self._made, action, about)
         if entry[0] < self._until:
             assert seconds >= 0.0, f"{seconds} s from now"
-            heapq.heappush(self._near, entry)
+            heapq.heappush(self._fresh, entry)
         else:
             self._put_off(entry)
 
@@ -92,20 +94,21 @@ class Kernel:
         """Let something happen at a time that is not past, in the place of that number."""
         assert when >= self.now, f"{when} is before {self.now}"
         if when < self._until:
-            heapq.heappush(self._near, (when, number, action, about))
+            heapq.heappush(self._fresh, (when, number, action, about))
         else:
             self._put_off((when, number, action, about))
 
     def run(self, done: Callable[[], bool], most_events: int) -> None:
         """Until done. Raises SimulationError when nothing is left to happen, or too much happens."""
-        near = self._near
+        slot, fresh = self._slot, self._fresh
         last = self.events + most_events
         while not done():
-            if not near and not self._turn():
+            if not slot and not fresh and not self._turn():
                 raise SimulationError(f"nothing can happen any more after {self.now:.1f} s")
             if self.events >= last:
                 raise SimulationError(f"{most_events} events and no end, at {self.now:.1f} s")
-            self.now, _, action, about = heapq.heappop(near)
+            made_since = fresh and (not slot or fresh[0] < slot[-1])
+            self.now, _, action, about = heapq.heappop(fresh) if made_since else slot.pop()
             self.events += 1
             action(about)
 
@@ -125,10 +128,10 @@ class Kernel:
             return False
         self._adapt(self.events - self._turned_at)
         self._turned_at = self.events
-        slot = heapq.heappop(self._slots)
-        self._near += self._later.pop(slot)
-        heapq.heapify(self._near)
-        self._until = (slot + 1) * self._width
+        number = heapq.heappop(self._slots)
+        self._slot += self._later.pop(number)
+        self._slot.sort(reverse=True)
+        self._until = (number + 1) * self._width
         return True
 
     def _adapt(self, happened: int) -> None:

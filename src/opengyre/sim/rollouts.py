@@ -116,7 +116,7 @@ class Rollouts:
             self._end(execution)
 
     def _end(self, execution: Execution) -> None:
-        if execution.turn and execution.cell is not None:
+        if execution.served and execution.cell is not None:
             execution.cell.take(execution)
         execution.needs = None
         execution.ended = True
