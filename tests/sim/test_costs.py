@@ -131,6 +131,22 @@ def test_a_call_that_moves_with_its_cache_waits_for_that_and_computes_no_token_a
     assert outcome.tally.prefilled_tokens == 300.0
 
 
+def test_a_call_that_is_moved_again_while_its_cache_is_on_its_way_counts_once() -> None:
+    """The core, then the cell that its call goes to, leave for training, at 10 and 12 seconds."""
+    scripts = (script(stop=12.0), script(stop=10.0), script((0.0, 300.0, 300.0, 190.0)))
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 1, 1), group_size=1, steps_per_burst=3, total_steps=3),
+            policy="elastic",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(kv_move_tokens_s=10.0),
+        )
+    )
+    assert outcome.tally.moved_with_kv == outcome.tally.held_calls == 1
+    assert outcome.tally.recomputed == 0
+    assert outcome.executions_s[2] == [pytest.approx(190.0 / ALONE + 2.0 + 490.0 / 10.0)]
+
+
 @given(at=st.floats(1.0, 20.0))
 def test_a_call_that_moves_without_its_cache_computes_its_context_again(at: float) -> None:
     short, long = script(stop=at), script((0.0, 300.0, 300.0, 190.0))

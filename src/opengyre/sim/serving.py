@@ -46,10 +46,8 @@ class Serving:
 
     def go_on_elsewhere(self, execution: Execution) -> None:
         """Serve a held call on the cell that it moved to, once what it needs is there."""
-        self._tally.moved_with_kv += execution.warm
-        self._tally.recomputed += not execution.warm
         if not execution.warm:
-            self.go_on(execution)
+            self._go_on_moved(execution)
             return
         seconds = execution.context / self._machine.kv_move_tokens_s
         self._kernel.after(seconds, self._kv_arrived, (execution, execution.move))
@@ -57,7 +55,13 @@ class Serving:
     def _kv_arrived(self, moved: tuple[Execution, int]) -> None:
         execution, move = moved
         if execution.needs is not None and execution.move == move:
-            self.go_on(execution)
+            self._go_on_moved(execution)
+
+    def _go_on_moved(self, execution: Execution) -> None:
+        """Counted here, once: a call may be moved again while its KV cache is on its way."""
+        self._tally.moved_with_kv += execution.warm
+        self._tally.recomputed += not execution.warm
+        self.go_on(execution)
 
     def evict(self, cell: SimCell, *, keeps_kv: bool) -> None:
         """Hold every call of a cell."""
