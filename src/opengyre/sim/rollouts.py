@@ -45,6 +45,8 @@ class Rollouts:
         self._limits = Limits(kernel, workload.limit_s, self._limit)
         self._queue: deque[Execution] = deque()
         self._homeless: OrderedDict[Execution, None] = OrderedDict()
+        self._goes_on = self._next
+        """Kept, since each event would else make one."""
         self.live = 0
         self.paused = False
 
@@ -70,7 +72,7 @@ class Rollouts:
         self._limits.watch(execution)
         self._started(execution)
         if wait:
-            self._kernel.after(wait, self._next, execution)
+            self._kernel.after(wait, self._goes_on, execution)
         else:
             self._next(execution)
 
@@ -98,7 +100,7 @@ class Rollouts:
         execution.calls_left -= 1
         wait = self.programs.wait_after_answer(execution)
         if wait or execution.calls_left:
-            self._kernel.after(wait, self._next, execution)
+            self._kernel.after(wait, self._goes_on, execution)
         else:
             self._end(execution)
 
