@@ -115,19 +115,22 @@ async def test_the_learning_rate_falls_linearly_to_its_last_share() -> None:
 class TimedCluster(FakeCluster):
     """A micro-step takes two seconds of the clock."""
 
-    clock = FakeClock()
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(2, lambda _request: [1], clock)
+        self._time = clock
 
     async def accumulate(self, cell: int, micro: MicroStep) -> MicroStats:
-        self.clock.advance(2.0)
+        self._time.advance(2.0)
         return await super().accumulate(cell, micro)
 
 
 async def test_a_step_says_how_many_seconds_its_micro_steps_took_and_waiting_does_not_count() -> (
     None
 ):
-    cluster = TimedCluster(2, lambda request: [1], FakeClock())
+    clock = FakeClock()
+    cluster = TimedCluster(clock)
     await cluster.start()
-    runner = StepRunner(a_config(), cluster, cluster.clock, CountingIds())
+    runner = StepRunner(a_config(), cluster, clock, CountingIds())
     computed = []
 
     async def ended(result: StepResult) -> None:
@@ -137,7 +140,7 @@ async def test_a_step_says_how_many_seconds_its_micro_steps_took_and_waiting_doe
         await cluster.to_training(0)
         runner.start(0, tasks)
         for step, size in enumerate((2, 0, 3)):
-            cluster.clock.advance(100.0)
+            clock.advance(100.0)
             runner.admit(a_group(step, size), step)
             await runner.close(step, ended)
         await runner.stop(0)

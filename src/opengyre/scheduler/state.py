@@ -170,7 +170,7 @@ class State:
             if not self.groups.choose(newest):
                 return
 
-    def step_done(self, step: int, computed_s: float = 0.0) -> None:
+    def step_done(self, step: int, computed_s: float) -> None:
         """Consume the step's groups."""
         assert step == self.steps_done, f"step {step} is not under way; {self.steps_done} is"
         assert self.admitted == self.plan.groups_per_step, f"step {step} is not closed"

@@ -70,8 +70,16 @@ class Programs:
         execution.context += load.observation_tokens
         return _next(execution)
 
-    def verdict(self, execution: Execution) -> tuple[float, float]:
-        """Two numbers between 0 and 1, the next that a drawn execution draws when it is over."""
+    def verdict(self, execution: Execution) -> tuple[bool, bool]:
+        """Whether it is excluded; and whether its group, if this is the last verdict, has no spread."""
+        load = self._load
+        if execution.script is not None:
+            return False, False
+        excluded, no_spread = self._last_draws(execution)
+        return excluded < load.excluded_share, no_spread < load.no_spread_share
+
+    def _last_draws(self, execution: Execution) -> tuple[float, float]:
+        """Two numbers between 0 and 1, the next that it draws when it is over."""
         drawn, used = execution.drawn, execution.used
         if used == len(drawn) - VERDICT:
             return drawn[-2], drawn[-1]

@@ -254,15 +254,15 @@ class World:
         group.verdicts += 1
         group.durations.append(self._kernel.now - load.evaluation_s - execution.started_at)
         script = execution.script
-        excluded, no_spread = (1.0, 1.0) if script else self._rollouts.programs.verdict(execution)
-        if script is not None:
-            group.tokens.append(script.trained_tokens)
-        elif excluded < load.excluded_share:
+        excluded, no_spread = self._rollouts.programs.verdict(execution)
+        if excluded:
             self._outcome.tally.excluded += 1
+        elif script is not None:
+            group.tokens.append(script.trained_tokens)
         else:
             group.tokens.append(execution.context * load.trained_share)
         if group.verdicts == len(group.executions):
-            if no_spread < load.no_spread_share:
+            if no_spread:
                 group.tokens.clear()
             self._outcome.executions_s.append(group.durations)
             self._tell(GroupReady(execution.group_id))

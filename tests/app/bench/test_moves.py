@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from opengyre.app.bench.moves import Move, break_even
+from opengyre.app.bench.moves import Move, Mover, break_even
 from opengyre.app.bench.moves_command import break_even_words, run_kv
+from opengyre.app.bench.small import small_qwen3
 from opengyre.core.errors import UserError
+from opengyre.core.fakes import FakeClock
+from opengyre.learner.policy import new_policy
 
 
 def move(tokens: int, ratio: float, *, same_token: bool = True) -> Move:
@@ -49,3 +52,11 @@ def test_both_ways_draw_the_same_token_and_a_longer_context_moves_more(tmp_path:
 def test_a_model_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="dense Qwen3"):
         run_kv(tmp_path, [16], 1, 0, None)
+
+
+def test_no_room_for_the_cache_is_said(tmp_path: Path) -> None:
+    sizes = small_qwen3(64, 1, 64, 32)
+    model = new_policy(sizes, 0, tmp_path / "model")
+    mover = Mover(model, 20, tmp_path / "nowhere", FakeClock(), 0)
+    with pytest.raises(UserError, match=r"nowhere for the KV cache of 20 tokens"):
+        mover.time_moves([20], 1, lambda _move: None)

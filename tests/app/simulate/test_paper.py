@@ -47,6 +47,13 @@ def test_a_span_is_reached_if_it_overlaps_with_what_the_sets_give(
     assert row(*simulated).reached is reached
 
 
+def test_a_row_says_whether_its_workload_was_fitted_carried_over_or_drawn_anew() -> None:
+    rows = [Row("x", "async", Span(1.0, 1.0), (1.0,), *how) for how in ((True,), (False,))]
+    rows.append(Row("x", "async", Span(1.0, 1.0), (1.0,), calibrated=False, drawn_anew=True))
+    assert [one.kind for one in rows] == ["fitted", "predicted", "drawn anew"]
+    assert [one.as_json()["drawn_anew"] for one in rows] == [False, False, True]
+
+
 def test_a_row_is_written_with_the_names_that_readers_expect() -> None:
     assert set(row(1.4, 1.6).as_json()) >= FIELDS
 

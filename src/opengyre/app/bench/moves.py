@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from opengyre.core.errors import UserError
 from opengyre.core.protocols import Clock
 from opengyre.core.records import GenerateRequest, Sampling
 from opengyre.engine.base import Engine
@@ -117,7 +118,9 @@ class Mover:
         request = _request(name, [*prompt, first], drawn=1)
         began = self._clock.now()
         if with_kv:
-            assert self._here.export_kv(name, self._blob), "the KV cache could not be written"
+            if not self._here.export_kv(name, self._blob):
+                wanted = f"room in {self._blob.parent} for the KV cache of {len(prompt)} tokens"
+                raise UserError(wanted, "too little", "free some, or ask for a shorter --context")
             assert self._there.submit(request, self._blob), "the KV cache was not taken"
         else:
             self._here.cancel(name)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from opengyre.app.bench.moves import SPARE, Move, Mover, break_even
+from opengyre.app.bench.small import small_qwen3
 from opengyre.app.machine import machine
 from opengyre.app.results import write_json
 from opengyre.app.wall import WallClock
@@ -90,18 +91,6 @@ def _model(folder: Path | None, longest: int, seed: int, scratch: Path) -> tuple
         if longest > room:
             raise UserError(f"contexts of at most {room} tokens", f"{longest}", "leave it out")
         return model, f"the model in {folder}"
-    sizes: dict[str, object] = {
-        "hidden_size": HIDDEN,
-        "intermediate_size": 3 * HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HIDDEN // 32,
-        "num_key_value_heads": HIDDEN // 64,
-        "head_dim": 32,
-        "max_position_embeddings": longest + SPARE,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-        "vocab_size": WORDS,
-    }
+    sizes = small_qwen3(HIDDEN, LAYERS, longest + SPARE, WORDS)
     words = f"a random Qwen3: {LAYERS} layers of {HIDDEN}"
     return new_policy(sizes, seed, scratch / "model"), words

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opengyre.app.bench.small import small_qwen3
 from opengyre.app.recorded import Recorded, config_of, open_run
 from opengyre.app.sources import policy_folder
 from opengyre.config.run import CellsSection
@@ -147,19 +148,7 @@ def policy_for(cases: Cases, positions: int, scratch: Path) -> Policy:
         if shape.vocab_size > largest and shape.max_position_embeddings >= positions:
             return own
     count = len(cases.occurring)
-    sizes: dict[str, object] = {
-        "hidden_size": RANDOM_HIDDEN,
-        "intermediate_size": 3 * RANDOM_HIDDEN,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-        "max_position_embeddings": positions,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-        "vocab_size": count,
-    }
+    sizes = small_qwen3(RANDOM_HIDDEN, 2, positions, count)
     words = (
         f"a random Qwen3: 2 layers of {RANDOM_HIDDEN}, rows for the {count:,} tokens that occur "
         f"(ids up to {largest:,})"

@@ -20,6 +20,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from opengyre.app.bench import agent
+from opengyre.app.bench.small import small_qwen3
 from opengyre.config.load import parse_config
 from opengyre.config.run import PolicyName, RunConfig
 from opengyre.learner.policy import new_policy
@@ -140,21 +141,9 @@ def _vocabulary() -> dict[str, int]:
 
 
 def _shape(workload: Workload, vocab_size: int) -> dict[str, object]:
-    return {
-        "hidden_size": workload.hidden,
-        "intermediate_size": 3 * workload.hidden,
-        "num_hidden_layers": workload.layers,
-        "num_attention_heads": max(2, workload.hidden // 32),
-        "num_key_value_heads": max(1, workload.hidden // 64),
-        "head_dim": 32,
-        "max_position_embeddings": 2 * workload.context_tokens,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-        "vocab_size": vocab_size,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-    }
+    positions = 2 * workload.context_tokens
+    sizes = small_qwen3(workload.hidden, workload.layers, positions, vocab_size)
+    return sizes | {"eos_token_id": 2, "pad_token_id": 0}
 
 
 TASK_TOML = """\

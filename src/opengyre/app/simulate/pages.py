@@ -108,7 +108,12 @@ def table_page(path: Path, rows: Sequence[figures.SpeedupRow], scene: Scene) -> 
         )
         for one in (row.as_json() for row in rows)
     }
-    figures.write_page(path, "published speed-ups, simulated", drawn, facts)
+    anew = (
+        ", predicted workloads drawn anew"
+        if any(row.as_json()["drawn_anew"] for row in rows)
+        else ""
+    )
+    figures.write_page(path, f"published speed-ups, simulated{anew}", drawn, facts)
 
 
 def answers_page(path: Path, title: str, answers: Sequence[Answer]) -> None:

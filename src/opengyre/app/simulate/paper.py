@@ -34,6 +34,15 @@ class Row:
     simulated: tuple[float, ...]
     """One of each set."""
     calibrated: bool
+    drawn_anew: bool = False
+    """Whether all that is not published of the workload was."""
+
+    @property
+    def kind(self) -> str:
+        """In a word or two."""
+        if self.calibrated:
+            return "fitted"
+        return "drawn anew" if self.drawn_anew else "predicted"
 
     @property
     def mean(self) -> float:
@@ -76,6 +85,7 @@ class Row:
             "simulated_lowest": min(self.simulated),
             "simulated_highest": max(self.simulated),
             "calibrated": self.calibrated,
+            "drawn_anew": self.drawn_anew,
             "residual": self.residual,
             "sets": len(self.simulated),
         }
@@ -145,7 +155,8 @@ def table(
         watch(name, hours)
         for baseline, span in preset.published.items():
             speedups = tuple(one.speedup(baseline) for one in hours)
-            yield Row(name, baseline, span, speedups, preset.calibrated)
+            anew = wide and not preset.calibrated
+            yield Row(name, baseline, span, speedups, preset.calibrated, anew)
 
 
 def _simulate_set(of: tuple[str, Fitted], *, seed: int, wide: bool) -> Hours:

@@ -43,7 +43,6 @@ def paper_table(rows: list[Row]) -> Table:
     for row in rows:
         low, high = row.published.low, row.published.high
         published = f"{low:.3f}" if low == high else f"{low:.3f}–{high:.3f}"
-        kind = "fitted" if row.calibrated else "predicted"
         verdict = "hit" if row.hit else "MISS"
         table.add_row(
             row.workload,
@@ -51,7 +50,7 @@ def paper_table(rows: list[Row]) -> Table:
             published,
             f"{row.mean:.3f}±{row.spread:.3f}",
             f"{row.residual:+.3f}",
-            f"{kind}, {verdict}",
+            f"{row.kind}, {verdict}",
         )
     return table
 
