@@ -16,6 +16,9 @@ from opengyre.core.errors import UserError
     [
         (["paper", "--cells", "8"], "leave out --cells"),
         (["paper", "--tuned", "--html", "x.html"], "leave out --html"),
+        (["paper", "--plain", "--html", "x.html"], "leave out --html"),
+        (["paper", "--plain", "--calls", "3"], "leave out --calls"),
+        (["paper", "--plain", "--tuned"], "leave out --plain"),
         (["policies", "--calls", "3"], "leave out --calls"),
         (["calibrate", "--json", "x.json"], "leave out --json"),
         (["deepswe", "--tuned"], "leave out --tuned"),

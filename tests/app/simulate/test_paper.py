@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from opengyre.app.simulate.baselines import COLOCATE, ELASTIC, best, run, splits
 from opengyre.app.simulate.ensemble import bundled_ensemble
-from opengyre.app.simulate.paper import Row
+from opengyre.app.simulate.paper import FRESH, Row, scene_of
+from opengyre.app.simulate.plain import WAYS, plain_rows, plain_speedups
 from opengyre.app.simulate.presets import Span
 from opengyre.app.simulate.tuned import tuned_hours
+from opengyre.app.simulate.workers import workers
 
 FIELDS = {
     "workload",
@@ -84,3 +87,31 @@ def test_no_tuned_plan_is_staler_than_the_one_it_is_compared_with() -> None:
         assert stale is not None
         assert stale.steps.mean <= own.steps.mean * 1.02
         assert stale.steps.p95 <= own.steps.p95
+
+
+def test_a_plain_baseline_is_never_faster_than_the_same_at_its_best() -> None:
+    fitted = bundled_ensemble().accepted[0]
+    scene = scene_of("deepswe", fitted)
+    elastic = run(scene, ELASTIC, FRESH).hours
+    plain = plain_speedups(scene, FRESH)
+    assert {name: tuple(ways) for name, ways in plain.items()} == WAYS
+    fastest = best(scene, splits(scene), FRESH).hours / elastic
+    assert plain["async"]["slowest split"] >= plain["async"]["half train"] >= fastest
+    streaming = run(scene, COLOCATE, FRESH).hours / elastic
+    assert plain["colocate"]["half the burst"] > plain["colocate"]["own burst"] >= streaming
+
+
+def test_plain_rows_say_how_their_baseline_ran_and_what_was_published() -> None:
+    with workers(1) as each:
+        rows = plain_rows(bundled_ensemble().accepted[:1], 0, each)
+    assert len(rows) == 16
+    assert {(one.row.baseline, one.way) for one in rows} == {
+        (baseline, way) for baseline, ways in WAYS.items() for way in ways
+    }
+    (of_24t,) = {
+        one.row.published
+        for one in rows
+        if one.row.workload == "nl2repo-2.4t" and one.way == "own burst"
+    }
+    assert of_24t == Span(1.213, 1.213)
+    assert all(one.as_json()["run_as"] == one.way for one in rows)

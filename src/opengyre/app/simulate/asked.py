@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from opengyre.core.errors import UserError
 
-LIST, PAPER, TUNED, POLICIES, CALIBRATE = (
+LIST, PAPER, TUNED, PLAIN, POLICIES, CALIBRATE = (
     "--list",
     "paper",
     "paper --tuned",
+    "paper --plain",
     "policies",
     "calibrate",
 )
@@ -15,14 +16,15 @@ PRESET, RUN = "a preset", "--from RUN"
 NAMED = (LIST, PAPER, POLICIES, CALIBRATE)
 
 APPLIES: dict[str, tuple[str, ...]] = {
-    "json": (PAPER, TUNED, POLICIES, PRESET, RUN),
+    "json": (PAPER, TUNED, PLAIN, POLICIES, PRESET, RUN),
     "html": (PAPER, PRESET, RUN),
     "tuned": (TUNED,),
-    "sets": (PAPER, TUNED, POLICIES, CALIBRATE),
+    "plain": (PLAIN,),
+    "sets": (PAPER, TUNED, PLAIN, POLICIES, CALIBRATE),
     "calls": (PAPER,),
-    "wide": (PAPER,),
+    "wide": (PAPER, PLAIN),
     "candidates": (CALIBRATE,),
-    "jobs": (PAPER, CALIBRATE),
+    "jobs": (PAPER, PLAIN, CALIBRATE),
     "against": (RUN,),
     "change": (PRESET, RUN),
 }
@@ -37,6 +39,8 @@ def kind_of(what: str | None, options: Mapping[str, object]) -> str | None:
         return RUN
     if what == PAPER and options.get("tuned"):
         return TUNED
+    if what == PAPER and options.get("plain"):
+        return PLAIN
     return what if what is None or what in NAMED else PRESET
 
 

@@ -42,6 +42,13 @@ def simulate(  # noqa: PLR0913 — a command's options
     tuned: Annotated[
         bool, typer.Option(help="With paper: tune every policy at equal staleness; takes long.")
     ] = False,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            help="With paper: baselines without streaming, at other splits and burst lengths than "
+            "their best."
+        ),
+    ] = False,
     calls: Annotated[
         int | None,
         typer.Option(
@@ -108,6 +115,7 @@ def simulate(  # noqa: PLR0913 — a command's options
         json=json,
         sets=sets,
         tuned=tuned,
+        plain=plain,
         ensemble=ensemble,
         candidates=candidates,
         jobs=jobs,

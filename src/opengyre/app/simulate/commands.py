@@ -27,12 +27,15 @@ from opengyre.app.simulate.from_run import (
 )
 from opengyre.app.simulate.outputs import check_outputs
 from opengyre.app.simulate.paper import Hours, Row, scene_of, table
+from opengyre.app.simulate.plain import plain_rows
 from opengyre.app.simulate.policies import FITTED, SETTINGS, run_policies
 from opengyre.app.simulate.presets import CALIBRATED, Span, load_preset, preset_names
 from opengyre.app.simulate.search import WANTED
 from opengyre.app.simulate.show import (
     hours_words,
     paper_table,
+    plain_table,
+    plain_words,
     presets_table,
     result_json,
     results_table,
@@ -56,6 +59,7 @@ class SimulateOptions:
     seed: int
     json: Path | None
     tuned: bool
+    plain: bool = False
     ensemble: Path | None
     sets: int | None = None
     candidates: int | None = None
@@ -92,8 +96,7 @@ def run_simulate(what: str | None, options: SimulateOptions) -> None:
         case "--list":
             list_presets()
         case "paper":
-            table_of = run_tuned if options.tuned else run_table
-            table_of(options)
+            run_paper(options)
         case "calibrate":
             run_calibrate(options)
         case "policies":
@@ -158,6 +161,28 @@ def run_changed(name: str, options: SimulateOptions) -> None:
 def list_presets() -> None:
     """Print the presets."""
     Console().print(presets_table())
+
+
+def run_paper(options: SimulateOptions) -> None:
+    """Print the published table: simulated, with every policy tuned, or with plain baselines."""
+    if options.tuned:
+        run_tuned(options)
+    elif options.plain:
+        run_plain(options)
+    else:
+        run_table(options)
+
+
+def run_plain(options: SimulateOptions) -> None:
+    """Print the published table over baselines that are not at their best."""
+    sets = load_ensemble(options.ensemble).spread_out(options.sets or TABLE_SETS)
+    with workers(options.processes) as each:
+        rows = plain_rows(sets, options.seed, each, wide=options.wide)
+    console = Console()
+    console.print(plain_table(rows))
+    console.print(plain_words(rows), highlight=False, soft_wrap=True)
+    if options.json is not None:
+        write_json([row.as_json() for row in rows], options.json)
 
 
 def run_table(options: SimulateOptions) -> None:
