@@ -5,6 +5,7 @@ in budget and then excluded, never scored.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -63,6 +64,8 @@ class Tally:
     harness_visible_errors: int = 0
     retries: int = 0
     forks: dict[str, int] = field(default_factory=dict)
+    calls_by_cell: Counter[int] = field(default_factory=Counter)
+    tokens_by_cell: Counter[int] = field(default_factory=Counter)
 
     def add(self, report: DoorReport) -> None:
         self.calls += report.calls
@@ -74,6 +77,8 @@ class Tally:
         self.harness_visible_errors += report.failed_calls
         for reason, count in report.forks.items():
             self.forks[reason] = self.forks.get(reason, 0) + count
+        self.calls_by_cell.update(report.calls_by_cell)
+        self.tokens_by_cell.update(report.tokens_by_cell)
 
 
 @dataclass(frozen=True)

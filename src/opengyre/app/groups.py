@@ -8,6 +8,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from opengyre.app.episode import Order
 from opengyre.config.run import RunConfig
 from opengyre.core.protocols import Clock
@@ -70,6 +72,7 @@ class GroupBook:
             task_id=task.task_id,
             version_dispatched=version,
             state=GroupState.OUTSTANDING,
+            dispatched_at=self._clock.now(),
         )
         self._next += 1
         await self._store.put_group(row)
@@ -110,13 +113,7 @@ class GroupBook:
         group.samples = await asyncio.to_thread(  # trees of a million tokens take seconds
             samples_from_store, self._config, self._store, group.row.group_id, records
         )
-        group.row = GroupRow(
-            group_id=group.row.group_id,
-            index=group.row.index,
-            task_id=group.row.task_id,
-            version_dispatched=group.row.version_dispatched,
-            state=GroupState.READY,
-        )
+        group.row = msgspec.structs.replace(group.row, state=GroupState.READY)
         await self._store.put_group(group.row, group.samples.ledger_by_execution)
 
     def consume(self, group_ids: list[str]) -> list[Group]:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean
 
+import msgspec
+
 from opengyre.app.groups import Group
 from opengyre.app.steps import StepResult
 from opengyre.cluster.base import SwitchReport
@@ -113,14 +115,7 @@ class History:
 
 
 def _consumed(row: GroupRow, step: int) -> GroupRow:
-    return GroupRow(
-        group_id=row.group_id,
-        index=row.index,
-        task_id=row.task_id,
-        version_dispatched=row.version_dispatched,
-        state=GroupState.CONSUMED,
-        step=step,
-    )
+    return msgspec.structs.replace(row, state=GroupState.CONSUMED, step=step)
 
 
 def _step_row(result: StepResult, groups: list[Group], version: int, at: float) -> StepRow:

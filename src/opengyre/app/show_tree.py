@@ -1,5 +1,7 @@
 """One execution's tree in the terminal."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +12,7 @@ from opengyre.app.excluded import last_line
 from opengyre.app.recorded import Recorded, config_of
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import VerdictKind
-from opengyre.core.records import ExecutionRecord
+from opengyre.core.records import Call, ExecutionRecord
 from opengyre.store.run import RunStore
 from opengyre.tree.record import ExecutionTree
 from opengyre.tree.roles import trains
@@ -47,6 +49,8 @@ def show_tree(run: Path, execution: str, console: Console) -> None:
     console.print(drawn, highlight=False)
     parts = " + ".join(f"{tokens:,} {fate}" for fate, tokens in fates_of(ledger).items())
     console.print(f"{ledger.sampled:,} sampled = {parts or 0}", highlight=False, soft_wrap=True)
+    if answered := _by_cell(tree.calls):
+        console.print(answered, highlight=False, soft_wrap=True)
     if record is not None and record.verdict.detail:
         console.print(record.verdict.detail, highlight=False, markup=False, soft_wrap=True)
 
@@ -60,6 +64,23 @@ def _named(execution: str, names: list[str]) -> str:
             f"an execution {execution}", f"no such one; the newest is {near}", "try 'list'"
         )
     return execution if execution in found else found[0]
+
+
+def _by_cell(calls: Sequence[Call]) -> str:
+    """Calls and sampled tokens by the cell that finished them; empty where none is recorded."""
+    finished: Counter[int] = Counter()
+    tokens: Counter[int] = Counter()
+    for call in calls:
+        if call.cell is not None:
+            finished[call.cell] += 1
+            tokens[call.cell] += len(call.output_ids)
+    parts = [
+        f"cell {cell} finished {finished[cell]} calls of {tokens[cell]:,} tokens"
+        for cell in sorted(finished)
+    ]
+    ways = Counter(" → ".join(map(str, call.cells)) for call in calls if len(call.cells) > 1)
+    parts += [f"{count} moved {way}" for way, count in sorted(ways.items())]
+    return "; ".join(parts)
 
 
 def _headline(name: str, record: ExecutionRecord | None) -> str:

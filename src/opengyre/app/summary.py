@@ -67,6 +67,8 @@ def summarise(config: RunConfig, outcome: Outcome, store: RunStore) -> dict[str,
         "role_switches": outcome.role_switches,
         "role_switches_by_burst": switches_by_burst(store),
         "calls": outcome.tally.calls,
+        "calls_by_cell": dict(sorted(outcome.tally.calls_by_cell.items())),
+        "tokens_by_cell": dict(sorted(outcome.tally.tokens_by_cell.items())),
         "calls_moved_with_kv": outcome.moved_with_kv,
         "calls_recomputed": outcome.recomputed,
         "stall_ms": {

@@ -112,6 +112,7 @@ async def open_site(
         max_body_bytes=config.proxy.max_body_mb * 1024 * 1024,
     )
     with RunStore(paths.store) as store:
+        await store.begin_life()
         app = build_app(
             executions,
             cluster,

@@ -43,6 +43,8 @@ class Flight:
     resumed_with_kv: bool | None = None
     """Whether the interrupted flight's new cell has its KV; None until that cell answers."""
     lost_cells: int = 0
+    untold: list[int] = field(default_factory=list)
+    """Cells that it was sent to and that its consumer does not know of."""
 
     def next_request(self) -> GenerateRequest:
         """What is left to do."""
@@ -93,6 +95,7 @@ class Switchboard:
         while self._waiting and self._serving and not self.paused:
             flight = self._waiting.popleft()
             flight.cell = self.routes.choose(flight.request.execution_id, self._serving)
+            flight.untold.append(flight.cell)
             flight.wire_id = f"{flight.request.request_id}.{next(self._attempts)}"
             self._flying[flight.wire_id] = flight
             self._send(flight.cell, flight.next_request(), flight.kv)
@@ -129,7 +132,8 @@ class Switchboard:
                 del self._flying[chunk.request_id]
 
     def _for_consumer(self, flight: Flight, chunk: TokenChunk) -> TokenChunk:
-        chunk = msgspec.structs.replace(chunk, request_id=flight.request.request_id)
+        cells, flight.untold = flight.untold, []
+        chunk = msgspec.structs.replace(chunk, request_id=flight.request.request_id, cells=cells)
         if flight.interrupted_at is None or flight.resumed_with_kv is None or flight.cell is None:
             return chunk
         with_kv = flight.resumed_with_kv

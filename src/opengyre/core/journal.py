@@ -100,6 +100,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     """Of these tokens; positions count from the first of them."""
     moves_with_kv: int = 0
     moves_recomputed: int = 0
+    cells: list[int] = []
+    """That the call was given to since the record before, in order."""
 
 
 class RecordedCall(Struct, frozen=True, kw_only=True):

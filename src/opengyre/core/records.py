@@ -49,6 +49,9 @@ class TokenChunk(Struct, frozen=True, kw_only=True):
     moves_with_kv: int = 0
     moves_recomputed: int = 0
     """Moves of the call to another cell since the chunk before. Set by cluster."""
+    cells: list[int] = []
+    """Cells that the call was given to since the chunk before, in order. Set by cluster; empty where
+    there are none."""
 
 
 class VersionSpan(Struct, frozen=True):
@@ -85,6 +88,14 @@ class Call(Struct, frozen=True, kw_only=True):
     """Seconds of the run's clock."""
     moves_with_kv: int = 0
     moves_recomputed: int = 0
+    cells: list[int] = []
+    """Cells that it was given to, in order: it began on the first and was finished by the last. Empty
+    where there are none, and in records of older versions."""
+
+    @property
+    def cell(self) -> int | None:
+        """The one that finished it, if that is recorded."""
+        return self.cells[-1] if self.cells else None
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -64,6 +64,10 @@ class DoorReport(Struct, frozen=True, kw_only=True):
     """When its first call began; None without a call."""
     oldest_version: int | None = None
     """Lowest weight version that sampled a token; None where nothing was sampled."""
+    calls_by_cell: dict[int, int] = {}
+    """By the cell that finished them; without those that none did."""
+    tokens_by_cell: dict[int, int] = {}
+    """Sampled ones of these calls."""
 
 
 Number = TypeVar("Number", bound=float)
@@ -91,6 +95,8 @@ class Counts:
     sampled_tokens: int = 0
     began_at: float | None = None
     oldest_version: int | None = None
+    calls_by_cell: Counter[int] = field(default_factory=Counter)
+    tokens_by_cell: Counter[int] = field(default_factory=Counter)
 
     def add(self, call: Call, spoken: Spoken | None) -> None:
         """A call was recorded."""
@@ -104,6 +110,9 @@ class Counts:
         self.malformed_tool_calls += spoken.malformed_calls if spoken else 0
         if call.fork is not None:
             self.forks[call.fork.value] += 1
+        if call.cell is not None:
+            self.calls_by_cell[call.cell] += 1
+            self.tokens_by_cell[call.cell] += len(call.output_ids)
         self.began_at = _lowest([call.started_at], self.began_at)
         self.oldest_version = _lowest([s.version for s in call.versions], self.oldest_version)
 
@@ -220,6 +229,8 @@ class Door:
             sampled_tokens=counts.sampled_tokens,
             began_at=counts.began_at,
             oldest_version=counts.oldest_version,
+            calls_by_cell=dict(counts.calls_by_cell),
+            tokens_by_cell=dict(counts.tokens_by_cell),
         )
 
 

@@ -25,6 +25,8 @@ class Generated:
     finish: FinishReason | None = None
     moves_with_kv: int = 0
     moves_recomputed: int = 0
+    cells: list[int] = field(default_factory=list)
+    """That the call was given to, in order."""
 
     def add(self, chunk: TokenChunk) -> None:
         """Take one chunk."""
@@ -37,6 +39,7 @@ class Generated:
                 versions=[span],
                 moves_with_kv=chunk.moves_with_kv,
                 moves_recomputed=chunk.moves_recomputed,
+                cells=chunk.cells,
             )
         )
 
@@ -47,6 +50,7 @@ class Generated:
         self.logprobs += progress.logprobs
         self.moves_with_kv += progress.moves_with_kv
         self.moves_recomputed += progress.moves_recomputed
+        self.cells += progress.cells
         for span in progress.versions:
             start, end = before + span.start, before + span.end
             if start == end:
@@ -102,6 +106,7 @@ class Work:
             versions=new.versions,
             moves_with_kv=new.moves_with_kv,
             moves_recomputed=new.moves_recomputed,
+            cells=new.cells,
         )
 
     def remaining(self) -> GenerateRequest | None:
@@ -142,6 +147,7 @@ class Work:
             ended_at=ended_at,
             moves_with_kv=got.moves_with_kv,
             moves_recomputed=got.moves_recomputed,
+            cells=got.cells,
         )
 
     def trace(self) -> Trace:

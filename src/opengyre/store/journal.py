@@ -55,7 +55,7 @@ class StoreJournal:
         saying = None if told is None else encode(told)
         values = (call.execution_id, call.call_id, call.index, told is None, encode(trace), saying)
         await self._writer.write(
-            insert_call(call),
+            *insert_call(call),
             ("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?)", values),
             *_not_unfinished(call.execution_id, call.call_id),
         )
@@ -116,9 +116,16 @@ class StoreJournal:
         return [decode(body, type=Progress) for (body,) in rows]
 
 
-def insert_call(call: Call) -> Statement:
+def insert_call(call: Call) -> list[Statement]:
     """Refused when the execution has a call of that index already."""
-    return ("INSERT INTO calls VALUES (?, ?, ?)", (call.execution_id, call.index, encode(call)))
+    values = (call.execution_id, call.index, encode(call))
+    return [("INSERT INTO calls VALUES (?, ?, ?)", values), alive(call.ended_at)]
+
+
+def alive(at: float) -> Statement:
+    """The newest life goes on at least until then."""
+    sql = "UPDATE lives SET alive = ? WHERE id = (SELECT max(id) FROM lives) AND alive < ?"
+    return (sql, (at, at))
 
 
 def _not_unfinished(execution_id: str, call_id: str) -> list[Statement]:

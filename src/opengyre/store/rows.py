@@ -27,6 +27,8 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     state: GroupState
     step: int | None = None
     """Step that consumed it."""
+    dispatched_at: float | None = None
+    """Seconds of the run's clock; None in stores of older versions."""
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
@@ -53,6 +55,18 @@ class EndRow(Struct, frozen=True, kw_only=True):
     """JSON of what was said by the one who ended it: the same again gets the same answer."""
     report: str
     """JSON of what its calls came to."""
+
+
+class LifeRow(Struct, frozen=True, kw_only=True):
+    """A process that wrote to the store. Made by app; read by app when it goes on, and by simulate.
+
+    No time of a later one's is before the last of an earlier one's.
+    """
+
+    began: float
+    """Where its clock goes on: the last time that was recorded before it."""
+    alive: float
+    """The last time that it recorded: of calls, executions, steps and events."""
 
 
 class EventRow(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from typing import Self
 import msgspec
 
 from opengyre.core.records import Call, ExecutionRecord
-from opengyre.store.journal import StoreJournal, forget_door, insert_call
-from opengyre.store.rows import EndRow, EventRow, GroupRow, GroupState, StepRow
+from opengyre.store.journal import StoreJournal, alive, forget_door, insert_call
+from opengyre.store.rows import EndRow, EventRow, GroupRow, GroupState, LifeRow, StepRow
 from opengyre.store.writer import Statement, Writer
 from opengyre.tree.ledger import Ledger
 
@@ -40,13 +40,18 @@ class RunStore:
         """Writes what is queued, then closes the file. Idempotent."""
         self._writer.close()
 
+    async def begin_life(self) -> None:
+        """A process goes on where the record ends: its clock is at last_second() or later."""
+        at = self.last_second()
+        await self._writer.write(("INSERT INTO lives (began, alive) VALUES (?, ?)", (at, at)))
+
     async def record(self, call: Call) -> None:
         """One call. Raises StoreError."""
-        await self._writer.write(insert_call(call))
+        await self._writer.write(*insert_call(call))
 
     async def put_execution(self, record: ExecutionRecord) -> None:
         """One ended execution."""
-        await self._writer.write(_execution(record))
+        await self._writer.write(*_execution(record))
 
     async def end(
         self, row: EndRow, record: ExecutionRecord | None, group: GroupRow | None
@@ -55,7 +60,7 @@ class RunStore:
         values = (row.execution_id, msgspec.msgpack.encode(row))
         statements = [("INSERT INTO ends VALUES (?, ?)", values), *forget_door(row.execution_id)]
         if record is not None:
-            statements.append(_execution(record))
+            statements += _execution(record)
         if group is not None:
             statements.append(_group(group))
         await self._writer.write(*statements)
@@ -71,14 +76,13 @@ class RunStore:
         """A step and the groups it consumed, in one transaction."""
         body = msgspec.msgpack.encode(row)
         step: Statement = ("INSERT OR REPLACE INTO steps VALUES (?, ?)", (row.step, body))
-        await self._writer.write(step, *(_group(group) for group in consumed))
+        await self._writer.write(step, *(_group(group) for group in consumed), alive(row.at))
 
     async def put_event(self, row: EventRow) -> None:
         """Something for the report."""
         body = msgspec.msgpack.encode(row)
-        await self._writer.write(
-            ("INSERT INTO events (kind, body) VALUES (?, ?)", (row.kind, body))
-        )
+        insert: Statement = ("INSERT INTO events (kind, body) VALUES (?, ?)", (row.kind, body))
+        await self._writer.write(insert, alive(row.at))
 
     async def put_meta(self, key: str, value: str) -> None:
         """A fact about the run."""
@@ -110,6 +114,7 @@ class RunStore:
         times = [record.ended_at for record in self.executions()]
         times += [row.at for row in self.steps()]
         times += [event.at for _, event in self._numbered_events()]
+        times += [life.alive for life in self.lives()]
         for door in self.journal.open_doors():
             times += [recorded.call.ended_at for recorded in door.calls]
             times += [unfinished.begun.started_at for unfinished in door.unfinished]
@@ -160,6 +165,11 @@ class RunStore:
         rows = self._bodies("SELECT body FROM events WHERE kind = ? ORDER BY id", (kind,))
         return [msgspec.msgpack.decode(body, type=EventRow) for body in rows]
 
+    def lives(self) -> list[LifeRow]:
+        """Every process that wrote to it, in order; of older versions none."""
+        rows = self._writer.read("SELECT began, alive FROM lives ORDER BY id")
+        return [LifeRow(began=began, alive=alive) for began, alive in rows]
+
     def meta(self, key: str) -> str | None:
         """A fact about the run, or None."""
         rows = self._writer.read("SELECT value FROM meta WHERE key = ?", (key,))
@@ -173,9 +183,9 @@ class RunStore:
         return [row[0] for row in self._writer.read(sql, values)]
 
 
-def _execution(record: ExecutionRecord) -> Statement:
+def _execution(record: ExecutionRecord) -> list[Statement]:
     values = (record.execution_id, msgspec.msgpack.encode(record))
-    return ("INSERT INTO executions VALUES (?, ?)", values)
+    return [("INSERT INTO executions VALUES (?, ?)", values), alive(record.ended_at)]
 
 
 def _ledgers(ledgers: dict[str, Ledger]) -> list[Statement]:

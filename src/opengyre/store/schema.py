@@ -8,10 +8,10 @@ from pathlib import Path
 
 from opengyre.core.errors import StoreError, UserError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised when a table is added or changes shape; another schema is refused, not guessed at."""
-EXTENDED = {1, 2}
-"""Schemas that lack nothing but whole tables, which are added: the proxy's journal, and ends."""
+EXTENDED = {1, 2, 3}
+"""Schemas that lack nothing but whole tables, which are added: the proxy's journal, ends, and lives."""
 OURS = {"meta", "calls", "executions", "ledgers", "groups", "steps", "events"}
 """Tables of every schema so far."""
 MISTAKEN = "pass a run's folder, or the run.sqlite in it"
@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS traces (
     delivered INTEGER NOT NULL, trace BLOB NOT NULL, told BLOB,
     PRIMARY KEY (execution_id, call_id)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS ends (execution_id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS lives (id INTEGER PRIMARY KEY, began REAL NOT NULL, alive REAL NOT NULL) STRICT;
 """
 
 

@@ -25,7 +25,7 @@ LINGER_S = 0.05
 
 log = logging.getLogger(__name__)
 
-Statement = tuple[str, tuple[str | int | bytes | None, ...]]
+Statement = tuple[str, tuple[str | int | float | bytes | None, ...]]
 
 
 @dataclass(frozen=True)

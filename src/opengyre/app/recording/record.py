@@ -67,6 +67,7 @@ async def record(options: RecordingOptions, place: Place) -> Figures:
     with RunStore(paths.store) as store:
         await claim_recording(options, store, paths.folder)
         clock = WallClock(store.last_second())
+        await store.begin_life()
         versions = VersionBook(json.loads(store.meta(VERSIONS) or "null"))
         async with open_source(options, family, versions, clock, place.ids) as source:
             desk = Desk(options, place, store, clock, family, source)
