@@ -60,8 +60,8 @@ def _span(span: Span) -> str:
 
 def plain_table(rows: Sequence[PlainRow]) -> Table:
     """Published speed-ups against those over baselines that are not at their best."""
-    table = Table(title="Speed-up of elastic over plain baselines", box=None, padding=(0, 1, 0, 0))
-    for heading in ("workload", "over", "no streaming, and"):
+    table = Table(title="Speed-up of elastic over baselines without streaming", box=None, padding=(0, 1, 0, 0))
+    for heading in ("workload", "over", "run with"):
         table.add_column(heading, no_wrap=True)
     for heading in ("published", "simulated", "of all sets"):
         table.add_column(heading, justify="right", no_wrap=True)
