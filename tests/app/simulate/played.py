@@ -56,7 +56,7 @@ class WatchedWorld(World):
 
     def _dispatch(self) -> None:
         name = f"g{self._made}"
-        self.groups[name] = (self._kernel.now, self._version, [])
+        self.groups[name] = (self.kernel.now, self._version, [])
         super()._dispatch()
 
     def _note(self, event: object) -> None:
@@ -67,7 +67,7 @@ class WatchedWorld(World):
             self.groups[event.group_id] = (at, version, members)
 
     def _ended(self, execution: Execution) -> None:
-        self.ends[execution.member] = self._kernel.now
+        self.ends[execution.member] = self.kernel.now
         super()._ended(execution)
 
     def _carry_out(self, decision: Decision) -> None:
@@ -104,7 +104,6 @@ def play(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> tuple[Measured, O
         planned_steps=len(steps),
         spans=tuple(lanes_of(outcome, len(setting.plan.cells))),
         levels=tuple(outcome.waterlevel),
-        starts=1,
     )
     return run, outcome
 

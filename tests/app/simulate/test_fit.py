@@ -150,12 +150,6 @@ def test_a_run_that_goes_on_is_compared_up_to_its_last_step(
     assert any(f"{step} of its 12 steps" in note for note in found.notes)
 
 
-def test_a_resumed_run_is_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = play(setting("elastic"), monkeypatch)
-    for starts, said in ((2, "resumed once"), (4, "resumed 3 times")):
-        assert any(said in note for note in fit(replace(run, starts=starts)).notes)
-
-
 def test_slower_calls_of_the_same_agents_make_a_slower_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -207,7 +201,6 @@ def test_loads_that_are_alike_are_one_line_of_the_curve() -> None:
         planned_steps=1,
         spans=(span,),
         levels=(),
-        starts=1,
     )
     curve = fit_load(run).curve
     assert [(point.calls, point.at_once) for point in curve] == [(50, 1.0)]

@@ -72,9 +72,9 @@ def fit(run: Measured) -> Fit:
         train_tokens_s=training.tokens_s,
         micro_step_tokens=float(run.token_budget),
         step_s=training.step_s,
-        publish_s=_publish_s(run),
-        to_training_s=_switch_s(run.spans, CellRole.TRAINING),
-        to_rollout_s=_switch_s(run.spans, CellRole.ROLLOUT),
+        publish_s=_publish_s(run, notes),
+        to_training_s=_switch_s(run, CellRole.TRAINING),
+        to_rollout_s=_switch_s(run, CellRole.ROLLOUT),
     )
     workload = _workload(run, load, evaluation_s)
     _remark(run, load, notes)
@@ -178,44 +178,60 @@ def _member_spread(groups: Sequence[Sequence[Script]]) -> float:
 
 
 def _evaluation_s(run: Measured, notes: list[str]) -> float:
-    """Mean time from a program's end to its verdict: ends are where the waterlevel falls."""
+    """Mean time from a program's end to its verdict: ends are where the waterlevel falls.
+
+    What had no verdict when the run was stopped has its end twice: so they are told apart by stops.
+    """
     falls = [
         (at, before - level) for (_, before), (at, level) in pairwise(run.levels) if level < before
     ]
     ends = [at for at, count in falls for _ in range(count)]
     verdicts = sorted(one.ended for one in run.executions)
-    both = min(len(ends), len(verdicts))
-    if len(ends) != len(verdicts):
+    pairs: list[tuple[float, float]] = []
+    missing = 0
+    edges = [-math.inf, *(stop.at for stop in run.stops), math.inf]
+    for since, until in pairwise(edges):
+        mine = [at for at in ends if since < at <= until]
+        told = [at for at in verdicts if since < at <= until]
+        pairs += zip(mine, told, strict=False)
+        missing += (
+            abs(len(told) - len(mine)) if until == math.inf else max(0, len(told) - len(mine))
+        )
+    if missing:
         notes.append(
             f"the waterlevel falls {len(ends)} times for {len(verdicts)} executions (a run that goes "
-            "on, or was resumed): the time to a verdict is less certain"
+            "on): the time to a verdict is less certain"
         )
-    if not both:
-        return 0.0
-    return max(0.0, fmean(verdicts[:both]) - fmean(ends[:both]))
+    return max(0.0, fmean([verdict - end for end, verdict in pairs] or [0.0]))
 
 
 # -- machine -----------------------------------------------------------------------------------------
 
 
-def _switch_s(spans: Sequence[Span], role: CellRole) -> float:
-    """Mean time of a switch to a role; 0 when there was none."""
+def _switch_s(run: Measured, role: CellRole) -> float:
+    """Mean time of a switch to a role; 0 when there was none. One that a stop cut is none."""
+    cut = {stop.at for stop in run.stops}
     found = []
-    for before, after in pairwise(spans):
-        arrives = before.cell == after.cell and after.role is role
+    for before, after in pairwise(run.spans):
+        arrives = before.cell == after.cell and after.role is role and before.end not in cut
         if arrives and before.role is CellRole.SWITCHING:
             found.append(before.end - before.start)
     return fmean(found or [0.0])
 
 
-def _publish_s(run: Measured) -> float:
-    """Mean time from a burst's last step to the dispatches under its weights, saving included."""
-    found = []
+def _publish_s(run: Measured, notes: list[str]) -> float:
+    """Mean time from a burst's last step to the dispatches under its weights, saving included. One that
+    a stop cut is none."""
+    found, cut = [], 0
     for version in sorted({group.version for group in run.groups}):
         first = min(group.dispatched for group in run.groups if group.version == version)
         steps = [step.at for step in run.steps if step.version < version]
-        if steps:
+        if steps and any(max(steps) <= stop.at <= first for stop in run.stops):
+            cut += 1
+        elif steps:
             found.append(max(0.0, first - max(steps)))
+    if cut and not found:
+        notes.append("every publication was cut by a stop: its time is not known, and taken as 0")
     return fmean(found or [0.0])
 
 
@@ -292,7 +308,9 @@ def _works(run: Measured) -> list[_Work]:
     core = [s for s in run.spans if s.cell == CORE and s.role is CellRole.TRAINING]
     works, before = [], 0.0
     for step in run.steps:
-        begun = max(before, opened.get(step.version, 0.0))
+        # What was computed of a step when the run was stopped is computed anew.
+        anew = [stop.at for stop in run.stops if stop.at < step.at]
+        begun = max(before, opened.get(step.version, 0.0), *anew)
         mine = [groups[name] for name in step.groups if name in groups]
         contexts = {
             g.group_id: sum(one.context_tokens for one in g.executions if one.trained) for g in mine
@@ -332,12 +350,8 @@ def _remark(run: Measured, load: LoadFit, notes: list[str]) -> None:
             f"{overlapping} of {len(run.calls)} calls began while another of their execution ran "
             "(sub-agents); the simulator plays them one after another"
         )
-    if run.starts > 1:
-        times = "once" if run.starts == 2 else f"{run.starts - 1} times"
-        notes.append(
-            f"the run was resumed {times}: its stops are in its step times, and its last "
-            "configuration is taken for all of it"
-        )
+    if run.stops:
+        notes.append(_stop_words(run))
     if len(run.steps) < run.planned_steps:
         notes.append(
             f"the run took {len(run.steps)} of its {run.planned_steps} steps (it goes on, or was "
@@ -353,4 +367,27 @@ def _remark(run: Measured, load: LoadFit, notes: list[str]) -> None:
             "how fast more of them would be is a guess"
         )
     if load.left_out:
-        notes.append(f"{load.left_out} calls met a change of roles and say nothing about speed")
+        notes.append(
+            f"{load.left_out} calls met a change of roles, were given up, or ended just before a stop: "
+            "they say nothing about speed"
+        )
+    if load.spread:
+        notes.append(
+            f"{load.spread} of {load.used} calls do not say which cell answered them (a store of an "
+            "older version): they are taken as spread evenly over the cells in rollout"
+        )
+
+
+def _stop_words(run: Measured) -> str:
+    count, quiet = len(run.stops), len(run.undisturbed())
+    times = "once" if count == 1 else f"{count} times"
+    took = ", ".join(f"{stop.seconds:.1f}" for stop in run.stops)
+    kept = f"the {quiet} of {len(run.steps)} steps of bursts without a stop are compared"
+    if quiet == len(run.steps):
+        kept = "no burst is without one: all steps are compared, with what was done twice"
+    return (
+        f"the run was stopped {times}: {took} s from the last sign of life to the next dispatch are taken "
+        f"out of all times. {run.begun_anew} executions that had made calls began anew: they are "
+        f"played from there, and their earlier calls only used the cells. {kept}. The last "
+        "configuration is taken for all of the run"
+    )

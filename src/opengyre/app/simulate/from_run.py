@@ -13,7 +13,7 @@ from rich.table import Table
 from opengyre.app.simulate.baselines import Choice
 from opengyre.app.simulate.fit import FASTEST_S, Fit, fit
 from opengyre.app.simulate.measured import Measured, measured
-from opengyre.app.simulate.replay import Compared, compare, replay, replayed_s, scene_of_run
+from opengyre.app.simulate.replay import Compared, compare, replay, scene_of_run, step_s
 from opengyre.app.simulate.whatif import SEEDS, Answer, Case, Change, answer, changed, usual_cases
 from opengyre.sim.outcome import Outcome
 
@@ -127,15 +127,15 @@ def predict(fitted: Fit, replayed: Outcome, other: Path) -> Predicted:
     """The step time of another run, from its plan and policy alone."""
     run = measured(other)
     outcome = replay(replace(fitted, run=run))
-    took_s, takes_s = run.seconds / len(run.steps), replayed_s(run, outcome) / len(run.steps)
+    took_s, takes_s = step_s(run), step_s(run, outcome)
     mine = fitted.run
     return Predicted(
         "/".join(other.resolve().parts[-2:]),
         run.policy,
         took_s,
         takes_s,
-        mine.seconds / len(mine.steps) / took_s,
-        replayed_s(mine, replayed) / len(mine.steps) / takes_s,
+        step_s(mine) / took_s,
+        step_s(mine, replayed) / takes_s,
         differs(mine, run),
     )
 

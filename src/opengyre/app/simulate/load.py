@@ -1,19 +1,21 @@
 """How fast cells answered, by how many calls ran at once.
 
-A store does not say which cell answered a call. Calls in flight are taken as spread evenly over the
-cells in rollout, and only calls that met no change of roles count. The model is the simulator's own:
+A call is beside those of its own cell; calls of which no cell is recorded are taken as spread evenly
+over the cells in rollout. Only calls that met no change of roles count. The model is the simulator's own:
 a call of t tokens behind p new prompt tokens takes (t + k + w p)(a + b n) seconds with n calls on its
 cell, all coefficients at least 0, by least squares. So a cell gives no fewer tokens when it has more
 calls, and what a call costs beside its tokens is k tokens of cell time.
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from statistics import fmean
 
 from opengyre.app.simulate.measured import Measured, MeasuredCall
+from opengyre.app.simulate.stays import RolloutTimes
 from opengyre.core.errors import UserError
 from opengyre.core.reasons import CellRole
 
@@ -27,6 +29,8 @@ MOST_SAMPLES = 3000
 """Calls that are fitted on, evenly taken: more do not change the coefficients, only the waiting."""
 BINS = 5
 """Rows of the printed curve: enough to see a bend."""
+USUAL = 0.95
+"""Of the calls take less than what counts as a long one."""
 SAME_LOAD = 0.05
 """Calls at once between two bins that are printed as one: the difference could not be read."""
 
@@ -58,7 +62,9 @@ class LoadFit:
     used: int
     """Calls that it was fitted on, at most MOST_SAMPLES."""
     left_out: int
-    """Calls that moved or met a change of roles."""
+    """Calls that moved, met a change of roles, were given up, or ended just before a stop."""
+    spread: int
+    """Of those it was fitted on, calls that do not say which cell answered them."""
     curve: tuple[LoadPoint, ...]
 
     def seconds(self, sample: "Sample") -> float:
@@ -75,6 +81,8 @@ class Sample:
     answer: int
     new: int
     at_once: float
+    placed: bool
+    """It is known on which cell it was, and so how many were beside it."""
 
 
 class _Count:
@@ -111,29 +119,74 @@ def fit_load(run: Measured) -> LoadFit:
     fits = (_fitted(chosen, w, k) for w, k in product(WEIGHTS, EXTRAS))
     best = min(fits, key=lambda fit: sum((s.seconds - fit.seconds(s)) ** 2 for s in chosen))
     left_out = len(run.all_calls) - len(samples)
-    return replace(best, left_out=left_out, curve=_curve(samples, best))
+    spread = sum(not sample.placed for sample in chosen)
+    return replace(best, left_out=left_out, spread=spread, curve=_curve(samples, best))
 
 
 def _samples(run: Measured) -> list[Sample]:
-    calls = run.all_calls
-    changes = [(call.began, 1) for call in calls] + [(call.ended, -1) for call in calls]
-    in_flight = _Count(changes)
-    rollout = [span for span in run.spans if span.role is CellRole.ROLLOUT]
-    serving = _Count([(s.start, 1) for s in rollout] + [(s.end, -1) for s in rollout])
+    calls, beside = run.all_calls, _Beside(run)
+    unseen = _Unseen(run)
     found = []
     for call in calls:
-        cells = _steady(serving, call)
-        if cells and not call.moved and call.ended > call.began:
-            at_once = in_flight.mean(call.began, call.ended) / cells
+        if call.moved or call.cut or call.ended <= call.began or unseen.beside(call):
+            continue
+        at_once = beside.at_once(call)
+        if at_once is not None:
             found.append(
                 Sample(
                     call.ended - call.began,
                     call.answer_tokens,
                     call.new_tokens,
                     max(1.0, at_once),
+                    bool(call.cells),
                 )
             )
     return found
+
+
+class _Unseen:
+    """Calls that a stop ended were not recorded: of what ran beside the last calls before it too little
+    is known."""
+
+    def __init__(self, run: Measured) -> None:
+        took = sorted(call.ended - call.began for call in run.all_calls if not call.moved)
+        long = took[int(USUAL * (len(took) - 1))] if took else 0.0
+        self._times = [(stop.at - long, stop.at) for stop in run.stops]
+
+    def beside(self, call: MeasuredCall) -> bool:
+        return any(since < call.ended <= at for since, at in self._times)
+
+
+class _Beside:
+    """How many calls were on a call's cell with it."""
+
+    def __init__(self, run: Measured) -> None:
+        self._times = RolloutTimes(run.spans)
+        on: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
+        nowhere: list[tuple[float, int]] = []
+        for call in run.all_calls:
+            for stay in self._times.stays(call):
+                on[stay.cell] += [(stay.began, 1), (stay.ended, -1)]
+            if not call.cells:
+                nowhere += [(call.began, 1), (call.ended, -1)]
+        everywhere = [*nowhere, *(change for changes in on.values() for change in changes)]
+        self._on = {cell: _Count(changes) for cell, changes in on.items()}
+        self._nowhere, self._everywhere = _Count(nowhere), _Count(everywhere)
+        rollout = [span for span in run.spans if span.role is CellRole.ROLLOUT]
+        changes = [(s.start, 1) for s in rollout] + [(s.end, -1) for s in rollout]
+        self._serving = _Count(changes)
+
+    def at_once(self, call: MeasuredCall) -> float | None:
+        """On the mean, itself included; None when roles changed meanwhile."""
+        if not call.cells:
+            cells = _steady(self._serving, call)
+            return self._everywhere.mean(call.began, call.ended) / cells if cells else None
+        cell = call.cells[-1]
+        if not self._times.covers(cell, call.began, call.ended):
+            return None
+        spread = self._nowhere.mean(call.began, call.ended)
+        serving = max(1.0, self._serving.mean(call.began, call.ended))
+        return self._on[cell].mean(call.began, call.ended) + spread / serving
 
 
 def _steady(serving: _Count, call: MeasuredCall) -> int:
@@ -147,7 +200,7 @@ def _fitted(samples: Sequence[Sample], weight: float, extra: float) -> LoadFit:
     works = [one.answer + extra + weight * one.new for one in samples]
     rows = [(work, work * one.at_once) for work, one in zip(works, samples, strict=True)]
     own_s, shared_s = at_least_zero(rows, [one.seconds for one in samples])
-    return LoadFit(own_s, shared_s, weight, extra, len(samples), 0, ())
+    return LoadFit(own_s, shared_s, weight, extra, len(samples), 0, 0, ())
 
 
 def _curve(samples: Sequence[Sample], fit: LoadFit) -> tuple[LoadPoint, ...]:

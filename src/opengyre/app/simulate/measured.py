@@ -1,8 +1,10 @@
 """A recorded run as measurements: what its store says about executions, calls, cells and steps.
 
-Invariant: times are seconds since the first dispatch, and nothing here is fitted or guessed.
+Invariant: times are seconds of run time (opengyre.app.simulate.stops): from the first dispatch on, without the
+stops of a run that was resumed. Nothing here is fitted or guessed.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,8 +12,10 @@ from pathlib import Path
 
 from opengyre.app.recorded import Recorded, config_of, open_run
 from opengyre.app.report.lanes import Span, lanes
+from opengyre.app.simulate.stops import Stop, Timeline, find_gaps
 from opengyre.config.run import PolicyName, RunConfig
 from opengyre.core.errors import UserError
+from opengyre.core.reasons import FinishReason
 from opengyre.core.records import Call, ExecutionRecord
 from opengyre.scheduler.base import SchedulePlan
 from opengyre.store.rows import EventRow, GroupRow, GroupState
@@ -33,11 +37,15 @@ class MeasuredCall:
     answer_tokens: int
     moved: bool
     """It changed its cell while it was being answered."""
+    cells: tuple[int, ...] = ()
+    """That it was given to, in order; empty where the store does not say."""
+    cut: bool = False
+    """It was given up, by its program or by a stop, or lasted through one: its time says nothing."""
 
 
 @dataclass(frozen=True)
 class MeasuredExecution:
-    """A member of a group, all its tries together."""
+    """A member of a group, all its tries together; after a stop, those since it was begun anew."""
 
     group_id: str
     began: float
@@ -105,8 +113,10 @@ class Measured:
     """Roles of every cell, from 0 to the last step."""
     levels: tuple[tuple[float, int], ...]
     """(time, waterlevel) at each change."""
-    starts: int
-    """How often training began: above 1, the run was resumed."""
+    stops: tuple[Stop, ...] = ()
+    """That were taken out of all times."""
+    begun_anew: int = 0
+    """Executions that had made calls when a stop ended them: these are among `other_calls`."""
 
     @property
     def executions(self) -> list[MeasuredExecution]:
@@ -127,6 +137,26 @@ class Measured:
     def seconds(self) -> float:
         """To the end of the last step."""
         return self.steps[-1].at
+
+    def undisturbed(self) -> list[int]:
+        """Places in `steps` of those whose burst had no stop; all, if every burst had one.
+
+        After a stop executions that were under way begin anew, and steps of the burst are taken again.
+        """
+        ends = {step.version: step.at for step in self.steps}
+        begins = dict(zip(ends, [-math.inf, *ends.values()], strict=False))
+        hit = {
+            version
+            for version, end in ends.items()
+            if any(begins[version] <= stop.at < end for stop in self.stops)
+        }
+        quiet = [place for place, step in enumerate(self.steps) if step.version not in hit]
+        return quiet or list(range(len(self.steps)))
+
+    def steps_s(self, ends: Sequence[float]) -> float:
+        """Seconds that its undisturbed steps took, by the ends of all steps, here or in a replay."""
+        before = [0.0, *ends]
+        return sum(ends[place] - before[place] for place in self.undisturbed())
 
     def staleness_steps(self) -> list[int]:
         """Of each consumed group: optimiser steps from its dispatch to its own."""
@@ -164,17 +194,32 @@ class _Reader:
 
     def __init__(self, run: Path, store: RunStore, config: RunConfig) -> None:
         self._run, self._store, self._config = run, store, config
-        records = [record for record in store.executions() if record.split == "train"]
-        if not records:
+        self._records = {r.execution_id: r for r in store.executions() if r.split == "train"}
+        if not self._records:
             raise UserError(
                 f"executions in {run}", "none that ended", "pass a run that has trained"
             )
-        self._zero = min(record.dispatched_at for record in records)
+        self._rows = store.groups()
+        self._opened: dict[int, float] = {}
+        """When groups were first dispatched under a version, as far as it is recorded."""
         self._tries: dict[str, dict[str, list[ExecutionRecord]]] = {}
-        for record in records:
+        for record in self._records.values():
             members = self._tries.setdefault(record.group_id, {})
             members.setdefault(record.member or record.execution_id, []).append(record)
+            self._open(record.version_dispatched, record.dispatched_at)
+        for row in self._rows:
+            self._open(row.version_dispatched, row.dispatched_at)
+        dispatches = [record.dispatched_at for record in self._records.values()]
+        dispatches += [row.dispatched_at for row in self._rows if row.dispatched_at is not None]
+        self._time = Timeline(min(self._opened.values()), find_gaps(store, dispatches))
         self._recorded = Recorded(store, config)
+        self._played: set[str] = set()
+        """Executions whose calls belong to a whole group."""
+        self._begun_anew = 0
+
+    def _open(self, version: int, at: float | None) -> None:
+        if at is not None:
+            self._opened[version] = min(at, self._opened.get(version, at))
 
     def read(self) -> Measured:
         store, schedule, cells = self._store, self._config.schedule, self._config.cells
@@ -189,7 +234,7 @@ class _Reader:
             training_cells=cells.training_cells,
         )
         groups = self._groups()
-        starts = sum(event.fields["name"] == "training" for event in store.events("phase"))
+        other_calls = list(self._other_calls())
         return Measured(
             name=self._run.name,
             plan=plan,
@@ -197,15 +242,16 @@ class _Reader:
             limit_s=self._config.harness.timeout_s,
             token_budget=cells.token_budget,
             groups=tuple(groups),
-            other_calls=tuple(self._other_calls({group.group_id for group in groups})),
+            other_calls=tuple(other_calls),
             steps=tuple(steps),
             planned_steps=max(self._config.run.steps, len(steps)),
             spans=tuple(self._spans(steps[-1].at, cells.count)),
             levels=tuple(
-                (event.at - self._zero, int(event.fields["waterlevel"]))
+                (self._time.run(event.at), int(event.fields["waterlevel"]))
                 for event in store.events("waterlevel")
             ),
-            starts=starts,
+            stops=self._time.stops,
+            begun_anew=self._begun_anew,
         )
 
     def _groups(self) -> list[MeasuredGroup]:
@@ -213,55 +259,77 @@ class _Reader:
             MeasuredGroup(
                 row.group_id,
                 row.version_dispatched,
-                min(r.dispatched_at for tries in members.values() for r in tries) - self._zero,
+                self._time.run(self._dispatched(row)),
                 tuple(self._execution(tries) for _, tries in sorted(members.items())),
             )
-            for row in self._store.groups()
+            for row in self._rows
             if self._whole(row)
             for members in (self._tries[row.group_id],)
         ]
 
+    def _dispatched(self, row: GroupRow) -> float:
+        """Members that a stop ended are ordered again, and records tell of that order only. In stores
+        of older versions that has to be taken from the groups dispatched with them."""
+        if row.dispatched_at is not None:
+            return row.dispatched_at
+        if self._time.stops:
+            return self._opened[row.version_dispatched]
+        return min(r.dispatched_at for tries in self._tries[row.group_id].values() for r in tries)
+
     def _whole(self, row: GroupRow) -> bool:
-        ended = len(self._tries.get(row.group_id, ()))
+        members = self._tries.get(row.group_id, {}).values()
+        ended = sum(any(one.final for one in tries) for tries in members)
         return ended >= self._config.schedule.group_size or (
             ended > 0 and row.state is not GroupState.OUTSTANDING
         )
 
-    def _other_calls(self, whole: set[str]) -> Iterator[MeasuredCall]:
-        """Of training's executions, as far as one can tell: all that have not ended may be, but for
-        those of an evaluation before the first dispatch that was stopped."""
-        records = {record.execution_id: record for record in self._store.executions()}
-        for execution_id in self._store.recorded():
-            record = records.get(execution_id)
-            if record is None or (record.split == "train" and record.group_id not in whole):
-                calls = map(self._call, self._store.calls(execution_id))
-                yield from (call for call in calls if call.began >= 0)
-
     def _execution(self, tries: Sequence[ExecutionRecord]) -> MeasuredExecution:
-        calls = [call for record in tries for call in self._store.calls(record.execution_id)]
-        last = self._recorded.execution(tries[-1].execution_id)
+        """Tries before a stop that ended a later one are not played: between them and the next one
+        there is work that nobody recorded."""
+        life = self._time.life(tries[-1].ended_at)
+        mine = [record for record in tries if self._time.life(record.ended_at) == life]
+        self._played |= {record.execution_id for record in mine}
+        calls = [call for record in mine for call in self._store.calls(record.execution_id)]
+        last = self._recorded.execution(mine[-1].execution_id)
         return MeasuredExecution(
-            group_id=tries[0].group_id,
-            began=min(record.started_at for record in tries) - self._zero,
-            ended=max(record.ended_at for record in tries) - self._zero,
+            group_id=mine[0].group_id,
+            began=self._time.run(min(record.started_at for record in mine)),
+            ended=self._time.run(max(record.ended_at for record in mine)),
             calls=tuple(self._call(call) for call in sorted(calls, key=lambda c: c.started_at)),
             trained=last.fate.why_untrained is None,
         )
 
+    def _other_calls(self) -> Iterator[MeasuredCall]:
+        """Of training's executions, as far as one can tell: all that have not ended may be, but for
+        those of an evaluation before the first dispatch that was stopped."""
+        heldout = {r.execution_id for r in self._store.executions()} - self._records.keys()
+        for execution_id in self._store.recorded():
+            if execution_id in self._played or execution_id in heldout:
+                continue
+            recorded = self._store.calls(execution_id)
+            calls = [call for call in map(self._call, recorded) if call.began >= 0]
+            if calls and execution_id not in self._records:
+                ended = max(call.ended_at for call in recorded)
+                self._begun_anew += self._time.life(ended) < len(self._time.stops)
+            yield from calls
+
     def _call(self, call: Call) -> MeasuredCall:
+        across = self._time.life(call.started_at) != self._time.life(call.ended_at)
         return MeasuredCall(
-            began=call.started_at - self._zero,
-            ended=call.ended_at - self._zero,
+            began=self._time.run(call.started_at),
+            ended=self._time.run(call.ended_at),
             prompt_tokens=call.reused + len(call.suffix_ids),
             new_tokens=len(call.suffix_ids),
             answer_tokens=len(call.output_ids),
-            moved=bool(call.moves_with_kv or call.moves_recomputed),
+            moved=bool(call.moves_with_kv or call.moves_recomputed) or len(call.cells) > 1,
+            cells=tuple(call.cells),
+            cut=across or call.finish is FinishReason.ABORT,
         )
 
     def _steps(self) -> list[MeasuredStep]:
         return [
             MeasuredStep(
-                at=row.at - self._zero,
+                at=self._time.run(row.at),
                 version=row.version,
                 groups=tuple(row.groups),
                 packed_tokens=row.metrics["packed_tokens"],
@@ -272,7 +340,7 @@ class _Reader:
 
     def _spans(self, end: float, cells: int) -> list[Span]:
         moved = [
-            EventRow(at=event.at - self._zero, kind=event.kind, fields=event.fields)
+            EventRow(at=self._time.run(event.at), kind=event.kind, fields=event.fields)
             for event in self._store.events("role")
         ]
         known = {int(event.fields["cell"]) for event in moved}

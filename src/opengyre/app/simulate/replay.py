@@ -1,6 +1,6 @@
 """A recorded run played again under the policy that ran: simulated beside measured."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -11,6 +11,7 @@ from opengyre.app.report.lanes import Span, busy_share, lanes
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.fit import Fit
 from opengyre.app.simulate.measured import Measured
+from opengyre.app.simulate.stays import RolloutTimes
 from opengyre.core.reasons import CellRole
 from opengyre.sim.outcome import Outcome
 from opengyre.sim.world import Setting, simulate
@@ -58,16 +59,23 @@ def replayed_s(run: Measured, outcome: Outcome) -> float:
     return outcome.steps[len(run.steps) - 1]
 
 
+def step_s(run: Measured, outcome: Outcome | None = None) -> float:
+    """Mean time of its undisturbed steps, as measured or in its replay."""
+    ends = [step.at for step in run.steps] if outcome is None else outcome.steps
+    return run.steps_s(ends) / len(run.undisturbed())
+
+
 def compare(fit: Fit, outcome: Outcome) -> list[Compared]:
-    """What both know. The measured idle share takes calls as spread evenly over cells in rollout,
-    and the fitted training speed."""
-    run, steps = fit.run, len(fit.run.steps)
+    """What both know. The measured idle share takes the fitted training speed, and calls that do not
+    say on which cell they were as spread evenly over those in rollout."""
+    run, steps = fit.run, len(fit.run.undisturbed())
     cells, simulated_s = len(run.plan.cells), replayed_s(fit.run, outcome)
+    which = "all steps" if steps == len(run.steps) else f"{steps} steps without a stop"
     roles = lanes_of(outcome, cells, simulated_s)
     assert outcome.staleness is not None, "a simulation ended without a staleness summary"
     return [
-        Compared("mean step time", "s", run.seconds / steps, simulated_s / steps),
-        Compared("all steps", "s", run.seconds, simulated_s),
+        Compared("mean step time", "s", step_s(run), step_s(run, outcome)),
+        Compared(which, "s", step_s(run) * steps, step_s(run, outcome) * steps),
         Compared("mean execution", "s", _execution_s(fit), outcome.execution_s),
         Compared("slowest of a group / mean", "×", _slowest(fit), outcome.slowest_over_mean),
         Compared("calls in flight, mean", "", *_in_flight(run, outcome)),
@@ -119,6 +127,25 @@ def idle_share(outcome: Outcome, cells: int) -> float:
 def measured_idle(fit: Fit) -> float:
     """The same of the recorded run, as far as its store tells."""
     run = fit.run
+    busy = _spread_s(run) if any(not call.cells for call in run.all_calls) else _served_s(run)
+    trained = sum(step.packed_tokens for step in run.steps) / fit.training.tokens_s
+    return 1.0 - (busy + trained) / run.seconds / len(run.plan.cells)
+
+
+def _served_s(run: Measured) -> float:
+    """Cell-seconds with a call on the cell."""
+    times = RolloutTimes(run.spans)
+    stays = [stay for call in run.all_calls for stay in times.stays(call)]
+    busy, until = 0.0, defaultdict[int, float](float)
+    for stay in sorted(stays, key=lambda one: one.began):
+        since, end = max(stay.began, until[stay.cell]), min(stay.ended, run.seconds)
+        if end > since:
+            busy, until[stay.cell] = busy + end - since, end
+    return busy
+
+
+def _spread_s(run: Measured) -> float:
+    """The same where calls do not say on which cell they were."""
     changes: list[tuple[float, int, int]] = []
     for call in run.all_calls:
         if call.began < run.seconds:
@@ -131,8 +158,7 @@ def measured_idle(fit: Fit) -> float:
     for when, more_calls, more_cells in sorted(changes):
         busy += (when - at) * min(calls, cells)
         at, calls, cells = when, calls + more_calls, cells + more_cells
-    trained = sum(step.packed_tokens for step in run.steps) / fit.training.tokens_s
-    return 1.0 - (busy + trained) / run.seconds / len(run.plan.cells)
+    return busy
 
 
 def role_events(outcome: Outcome) -> list[EventRow]:
