@@ -6,6 +6,7 @@ from itertools import count, islice
 
 import pytest
 
+from opengyre.app.simulate.progress import counted
 from opengyre.app.simulate.workers import workers
 
 LONGEST_FIRST = [40_000, 20_000, 3, 2, 1]
@@ -32,3 +33,14 @@ def test_an_endless_row_of_arguments_may_be_left_in_the_middle(jobs: int) -> Non
 def test_what_fails_is_raised_where_its_result_is_asked_for(jobs: int) -> None:
     with workers(jobs) as each, pytest.raises(ValueError, match="many"):
         next(each(int, ["many"]))
+
+
+def test_each_result_is_counted_as_it_comes_and_stays_as_it_is() -> None:
+    said: list[str] = []
+    with workers(1) as each:
+        results = counted(each, said.append)(math.factorial, (3, 4))
+        assert said == []
+        assert next(results) == 6
+        assert said == ["simulated 1 of 2 …"]
+        assert list(results) == [24]
+    assert said[-1] == "simulated 2 of 2 …"

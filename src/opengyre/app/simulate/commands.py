@@ -30,6 +30,7 @@ from opengyre.app.simulate.paper import Hours, Row, scene_of, table
 from opengyre.app.simulate.plain import plain_rows
 from opengyre.app.simulate.policies import FITTED, SETTINGS, run_policies
 from opengyre.app.simulate.presets import CALIBRATED, Span, load_preset, preset_names
+from opengyre.app.simulate.progress import shown_workers
 from opengyre.app.simulate.search import WANTED
 from opengyre.app.simulate.show import (
     hours_words,
@@ -43,7 +44,6 @@ from opengyre.app.simulate.show import (
 )
 from opengyre.app.simulate.tuned import tuned_table
 from opengyre.app.simulate.whatif import Case, Change, answer, changed
-from opengyre.app.simulate.workers import workers
 from opengyre.core.errors import UserError
 
 TABLE_SETS = 16
@@ -176,9 +176,9 @@ def run_paper(options: SimulateOptions) -> None:
 def run_plain(options: SimulateOptions) -> None:
     """Print the published table over baselines that are not at their best."""
     sets = load_ensemble(options.ensemble).spread_out(options.sets or TABLE_SETS)
-    with workers(options.processes) as each:
-        rows = plain_rows(sets, options.seed, each, wide=options.wide)
     console = Console()
+    with shown_workers(options.processes, console) as each:
+        rows = plain_rows(sets, options.seed, each, wide=options.wide)
     console.print(plain_table(rows))
     console.print(plain_words(rows), highlight=False, soft_wrap=True)
     if options.json is not None:
@@ -195,7 +195,7 @@ def run_table(options: SimulateOptions) -> None:
         words.append(hours_words(name, hours))
 
     sets = sources.spread_out(options.sets or TABLE_SETS)
-    with workers(options.processes) as each:
+    with shown_workers(options.processes, console) as each:
         if options.calls is not None:
             sets = tuple(each(partial(in_calls, calls=options.calls), sets))
         rows = list(table(sets, options.seed, each, watch, wide=options.wide))
