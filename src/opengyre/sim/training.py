@@ -130,6 +130,8 @@ class Training:
             self._workers[cells[place % len(cells)]].share += pieces
             self._open += len(pieces)
         self._batch = []
+        for cell in list(self._idle):
+            self._offer(cell)
 
     def _take_back(self, worker: _Worker) -> None:
         self._queue += worker.share
@@ -140,13 +142,9 @@ class Training:
         self._idle.pop(cell, None)
 
     def _hand_out(self) -> None:
-        """Give idle workers what is new: each its share, or what the queue has."""
-        if self._streaming:
-            while self._queue and self._idle:
-                self._offer(next(iter(self._idle)))
-        else:
-            for cell in list(self._idle):
-                self._offer(cell)
+        """Give idle workers what the queue has."""
+        while self._queue and self._idle:
+            self._offer(next(iter(self._idle)))
 
     def _offer(self, cell: int) -> None:
         worker = self._workers[cell]

@@ -7,6 +7,7 @@ same seed gives the same events in the same order.
 import math
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from opengyre.config.run import PolicyName
@@ -91,31 +92,31 @@ class World:
         policy = setting.policy
         chosen = make_policy(policy, self._plan) if isinstance(policy, str) else policy
         self._scheduler = Scheduler(self._plan, chosen)
-        self._kernel = Kernel()
+        self.kernel = Kernel()
         self._outcome = Outcome()
+        self.tally = self._outcome.tally
         self._events: deque[Event] = deque()
         self._groups: dict[str, _Group] = {}
         self._made = 0
         self._version = self._plan.first_version
-        self._finished = False
+        self.finished = False
         self._telling = False
         self._lives = random.Random(f"{setting.seed}/lives")
-        tally = self._outcome.tally
         pool = self._plan.standalone_capacity
         self._rollouts = Rollouts(
-            self._kernel,
+            self.kernel,
             setting.workload,
             self._machine,
             (*self._plan.cells, pool) if pool else self._plan.cells,
-            tally,
+            self.tally,
             started=self._started,
             ended=self._ended,
         )
         self._cells = self._rollouts.cells
         self._training = Training(
-            self._kernel,
+            self.kernel,
             self._machine,
-            tally,
+            self.tally,
             lambda step, computed_s: self._tell(StepDone(step, computed_s)),
             self._told_to_train,
             streaming=setting.streaming,
@@ -129,19 +130,24 @@ class World:
     def run(self) -> Outcome:
         """From Begin to Finish."""
         with uncollected():
-            self._play()
+            self.begin()
+            self.play(lambda: self.finished)
         return self._sum_up()
 
-    def _play(self) -> None:
+    def begin(self) -> None:
+        """Everything that happens at once."""
         for cell in self._cells:
             self._role(cell.index, CellRole.ROLLOUT)
             self._rollouts.opens(cell)
         for index in range(len(self._plan.cells)):
             self._expect_loss(index)
         self._tell(Begin())
+
+    def play(self, done: Callable[[], bool]) -> None:
+        """Until done. Raises SimulationError when the world stands still."""
         plan = self._plan
         executions = plan.total_steps * plan.groups_per_step * plan.group_size
-        self._kernel.run(lambda: self._finished, MOST_EVENTS_PER_EXECUTION * executions)
+        self.kernel.run(done, MOST_EVENTS_PER_EXECUTION * executions)
 
     def _sum_up(self) -> Outcome:
         outcome = self._outcome
@@ -152,7 +158,7 @@ class World:
         outcome.rollout_busy_s = sum(cell.busy_s for cell in self._cells)
         outcome.calls_s = sum(cell.calls_s for cell in self._cells)
         outcome.training_busy_s = self._training.busy_s
-        outcome.events = self._kernel.events
+        outcome.events = self.kernel.events
         return outcome
 
     # -- the scheduler -----------------------------------------------------------------------------
@@ -163,22 +169,22 @@ class World:
         if self._telling:
             return
         self._telling = True
-        while self._events and not self._finished:
+        while self._events and not self.finished:
             event = self._events.popleft()
             self._note(event)
-            for decision in self._scheduler.decide(event, self._kernel.now):
+            for decision in self._scheduler.decide(event, self.kernel.now):
                 self._carry_out(decision)
             if isinstance(event, GroupDispatched | ExecutionEnded):
                 level = self._scheduler.state.waterlevel
-                self._outcome.waterlevel.append((self._kernel.now, level))
+                self._outcome.waterlevel.append((self.kernel.now, level))
             self._rollouts.fill()
         self._telling = False
 
     def _note(self, event: Event) -> None:
         if self._setting.log:
-            self._outcome.log.append(f"{self._kernel.now!r} {event!r}")
+            self._outcome.log.append(f"{self.kernel.now!r} {event!r}")
         if isinstance(event, StepDone):
-            self._outcome.steps.append(self._kernel.now)
+            self._outcome.steps.append(self.kernel.now)
 
     def _carry_out(self, decision: Decision) -> None:  # noqa: C901 — one case a decision
         machine = self._machine
@@ -193,19 +199,19 @@ class World:
             case SwitchCell(cell, role):
                 self._switch(cell, role)
             case PublishWeights(version):
-                self._kernel.after(machine.publish_s, self._published, version)
+                self.kernel.after(machine.publish_s, self._published, version)
             case PauseRollout():
                 self._rollouts.pause()
             case ResumeRollout():
                 self._rollouts.resume()
             case RestartCore():
-                self._kernel.after(machine.restart_s, self._return, CORE)
+                self.kernel.after(machine.restart_s, self._return, CORE)
             case Finish():
-                self._finished = True
+                self.finished = True
 
     def _published(self, version: int) -> None:
         self._version = version
-        self._outcome.published.append(self._kernel.now)
+        self._outcome.published.append(self.kernel.now)
         self._rollouts.published()
         self._tell(Published(version))
 
@@ -241,22 +247,22 @@ class World:
         self._tell(ExecutionStarted(execution.member, execution.group_id))
 
     def _ended(self, execution: Execution) -> None:
-        tally = self._outcome.tally
+        tally = self.tally
         tally.executions += 1
         tally.truncated += execution.truncated
         tally.sampled_tokens += execution.sampled
         self._tell(ExecutionEnded(execution.member, execution.group_id))
-        self._kernel.after(self._setting.workload.evaluation_s, self._verdict, execution)
+        self.kernel.after(self._setting.workload.evaluation_s, self._verdict, execution)
 
     def _verdict(self, execution: Execution) -> None:
         load = self._setting.workload
         group = self._groups[execution.group_id]
         group.verdicts += 1
-        group.durations.append(self._kernel.now - load.evaluation_s - execution.started_at)
+        group.durations.append(self.kernel.now - load.evaluation_s - execution.started_at)
         script = execution.script
         excluded, no_spread = self._rollouts.programs.verdict(execution)
         if excluded:
-            self._outcome.tally.excluded += 1
+            self.tally.excluded += 1
         elif script is not None:
             group.tokens.append(script.trained_tokens)
         else:
@@ -274,7 +280,7 @@ class World:
     # -- cells ---------------------------------------------------------------------------------------
 
     def _role(self, cell: int, role: CellRole) -> None:
-        self._outcome.roles.append(RoleChange(self._kernel.now, cell, role))
+        self._outcome.roles.append(RoleChange(self.kernel.now, cell, role))
 
     def _switch(self, cell: int, role: CellRole) -> None:
         self._role(cell, CellRole.SWITCHING)
@@ -283,11 +289,11 @@ class World:
         if role is CellRole.TRAINING:
             self._trainers.add(cell)
             self._rollouts.closes(self._cells[cell])
-            self._kernel.after(self._machine.to_training_s, self._switched, switch)
+            self.kernel.after(self._machine.to_training_s, self._switched, switch)
         else:
             self._trainers.discard(cell)
             seconds = self._machine.to_rollout_s
-            self._training.leave(cell, lambda: self._kernel.after(seconds, self._switched, switch))
+            self._training.leave(cell, lambda: self.kernel.after(seconds, self._switched, switch))
 
     def _switched(self, switch: tuple[int, CellRole, int]) -> None:
         cell, role, number = switch
@@ -304,7 +310,7 @@ class World:
         mean = self._machine.mean_life_s
         if math.isfinite(mean):
             life = self._lives.expovariate(1.0 / mean)
-            self._kernel.after(life, self._lose, cell)
+            self.kernel.after(life, self._lose, cell)
 
     def _lose(self, cell: int) -> None:
         if cell in self._lost:
@@ -312,7 +318,7 @@ class World:
         role = self._scheduler.state.cells[cell].role
         self._lost.add(cell)
         self._switches[cell] += 1
-        self._outcome.tally.cells_lost += 1
+        self.tally.cells_lost += 1
         self._training.lose(cell)
         if role is CellRole.ROLLOUT:
             self._rollouts.closes(self._cells[cell], lost=True)
@@ -320,7 +326,7 @@ class World:
         self._trainers.discard(cell)
         self._tell(CellLost(cell))
         if cell != CORE:
-            self._kernel.after(self._machine.restart_s, self._return, cell)
+            self.kernel.after(self._machine.restart_s, self._return, cell)
 
     def _return(self, cell: int) -> None:
         self._lost.discard(cell)

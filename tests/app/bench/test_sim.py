@@ -1,10 +1,12 @@
-"""The bench of the simulator: equal work a cell, and the best turn of each size."""
+"""The bench of the simulator: equal work a cell, and sizes that take turns."""
 
 import json
-from pathlib import Path
 
-from opengyre.app.bench.sim import WorldCost, bench_setting, time_worlds
+from opengyre.app.bench.sim import Player, time_worlds
 from opengyre.app.bench.sim_command import ratio, worlds_json, worlds_table
+from opengyre.app.bench.sim_work import count_world
+from opengyre.app.bench.sim_world import bench_setting
+from opengyre.app.wall import WallClock
 from opengyre.sim.world import simulate
 
 
@@ -30,16 +32,29 @@ def test_worlds_of_the_bench_do_the_same_work_a_cell() -> None:
     assert max(a_cell) < 1.5 * min(a_cell)
 
 
-def test_each_size_is_timed_in_every_turn_and_its_best_turn_counts(tmp_path: Path) -> None:
-    told: list[WorldCost] = []
-    costs = time_worlds([6, 2], 1, 2, Ticking(), told.append)
-    assert [one.cells for one in told] == [2, 6, 2, 6]
+def test_a_size_plays_as_many_events_as_it_is_told_one_world_after_another() -> None:
+    player = Player(4, 1, Ticking())
+    whole = simulate(bench_setting(4, 1, seed=0))
+    some = player.play(whole.events // 2)
+    assert (some.events, some.worlds, some.seconds) == (whole.events // 2, 0, 1.0)
+    more = player.play(10 * whole.events)
+    assert (more.events, more.seconds) == (some.events + 10 * whole.events, 2.0)
+    assert more.worlds > 5
+    assert more.executions >= more.worlds * whole.tally.executions
+    last = Player(4, 1, Ticking(), most=1).play(10 * whole.events)
+    assert (last.events, last.worlds) == (whole.events, 1)
+
+
+def test_sizes_take_turns_until_one_world_of_the_largest_is_over() -> None:
+    costs = list(time_worlds([6, 2], 1, WallClock))[-1]
     assert [one.cells for one in costs] == [2, 6]
-    for best in costs:
-        same = [one for one in told if one.cells == best.cells]
-        assert best.event_us == min(one.event_us for one in same)
-        assert best.executions >= best.runs * best.cells * 4
-    figures = worlds_json(costs, 1)
+    assert costs[-1].events == simulate(bench_setting(6, 1, seed=0)).events
+    assert costs[-1].worlds == 1
+    assert costs[0].events >= costs[-1].events
+    counts = {2: count_world(2, 1)}
+    assert count_world(2, 1) == counts[2]
+    figures = worlds_json(costs, 1, counts)
     assert figures["event_largest_over_smallest"] == ratio(costs)
-    assert json.loads(json.dumps(figures))["worlds"][1]["cells"] == 6
-    assert worlds_table(costs).row_count == 2
+    first, second = json.loads(json.dumps(figures))["worlds"]
+    assert (first["event_instructions"], second["event_instructions"]) == (counts[2], None)
+    assert worlds_table(costs, counts).row_count == worlds_table(costs, {}).row_count == 2

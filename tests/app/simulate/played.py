@@ -23,12 +23,15 @@ class WatchedRollouts(Rollouts):
     def _call(self, execution: Execution) -> None:
         notes = self.__dict__.setdefault("notes", {})
         asked = notes.setdefault("asked", {})
-        asked[execution.member] = (self._kernel.now, execution.context)
+        at = (execution.move, execution.cell)
+        asked[execution.member] = (self._kernel.now, execution.context, *at)
         super()._call(execution)
 
     def _answered(self, execution: Execution) -> None:
         notes = self.__dict__["notes"]
-        began, prompt = notes["asked"][execution.member]
+        began, prompt, move, cell = notes["asked"][execution.member]
+        cells = [one.index for one in (cell, execution.cell) if one is not None]
+        moved = execution.move > move
         mine = notes.setdefault("calls", {}).setdefault(execution.member, [])
         known = mine[-1].prompt_tokens + mine[-1].answer_tokens if mine else 0
         mine.append(
@@ -38,7 +41,8 @@ class WatchedRollouts(Rollouts):
                 round(prompt),
                 round(prompt) - known,
                 round(execution.context - prompt),
-                moved=execution.move > 0,
+                moved=moved,
+                cells=tuple(cells if moved else cells[-1:]),
             )
         )
         super()._answered(execution)

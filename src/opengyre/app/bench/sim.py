@@ -1,64 +1,42 @@
 """What a simulated event costs in a small world and in large ones.
 
-Invariant: every world has the same cells, agents and policy and as many executions a cell, so its
-figures differ by its size alone. Worlds are timed in turns, and the best turn of each counts: what
-else the machine does only ever adds time.
+Invariant: all sizes play about as many events, in turns of about a second, each size in a process of
+its own: so what else the machine does meets all of them alike, and none lies in the memory of another.
+What counts is the mean over all turns. A small world is followed by one with another seed.
 """
 
+import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 
+from opengyre.app.bench.sim_world import bench_setting
 from opengyre.app.machine import peak_bytes
 from opengyre.core.protocols import Clock
-from opengyre.scheduler.base import SchedulePlan
-from opengyre.sim.workload import Machine, Workload
-from opengyre.sim.world import Setting, simulate
+from opengyre.sim.kernel import uncollected
+from opengyre.sim.world import World
 
-PLACES = 8
-"""Of a cell. With GROUP of 4, mu = phi = 1 and a group a cell, all places are taken."""
-GROUP = 4
 MEGABYTE = 1 << 20
-LEAST_S = 2.0
-"""A small world is simulated with one seed after another until that has passed."""
-LOAD = Workload(
-    calls=6.0,
-    answer_tokens=300.0,
-    observation_tokens=700.0,
-    first_prompt_tokens=2000.0,
-    tool_s=5.0,
-    task_spread=0.3,
-    member_spread=0.4,
-    answer_spread=0.5,
-    tool_spread=1.0,
-    evaluation_s=1.0,
-    limit_s=1000.0,
-)
-"""Everything that costs an event happens: queues, tools, prompts, a limit, verdicts."""
-CELL = Machine(
-    decode_alone_tokens_s=60.0,
-    decode_full_tokens_s=200.0,
-    prefill_tokens_s=6000.0,
-    train_tokens_s=500.0,
-    micro_step_tokens=8000.0,
-    step_s=1.0,
-    publish_s=1.0,
-    kv_move_tokens_s=1e5,
-)
-"""Switches take no time: as they come one by one, a large world could else train less."""
+TURN_EVENTS = 100_000
+"""Of one size, before the next has its turn: long beside the milliseconds in which a world's memory
+is in the caches again, short beside whatever disturbs a machine."""
 
 
 @dataclass(frozen=True)
 class WorldCost:
-    """One size of world, in one turn."""
+    """One size of world, over all its turns."""
 
     cells: int
-    runs: int
-    """Worlds of that size, one after another."""
+    worlds: int
+    """Of that size that were played to the end, one after another."""
     executions: int
     events: int
     seconds: float
     peak_mb: float
-    """Memory that the process has taken at most until then."""
+    """The most memory that their process ever took."""
 
     @property
     def event_us(self) -> float:
@@ -74,7 +52,7 @@ class WorldCost:
         """As --json writes it."""
         return {
             "cells": self.cells,
-            "runs": self.runs,
+            "worlds": self.worlds,
             "executions": self.executions,
             "events": self.events,
             "seconds": self.seconds,
@@ -85,46 +63,79 @@ class WorldCost:
         }
 
 
-def bench_setting(cells: int, steps: int, seed: int) -> Setting:
-    """A world of so many cells; each has 4 executions a step."""
-    plan = SchedulePlan(
-        cells=(PLACES,) * cells,
-        group_size=GROUP,
-        groups_per_step=cells,
-        steps_per_burst=1,
-        staleness_steps=1,
-        total_steps=steps,
-    )
-    return Setting(plan=plan, policy="elastic", workload=LOAD, machine=CELL, seed=seed)
+class Player:
+    """Plays worlds of one size, one seed after another, as many events at a time as it is told to."""
+
+    def __init__(self, cells: int, steps: int, clock: Clock, most: float = math.inf) -> None:
+        """most: worlds."""
+        self._cells, self._steps, self._clock = cells, steps, clock
+        self._most = most
+        self._worlds = self._executions = self._events = 0
+        """Of the worlds that are over."""
+        self._seconds = 0.0
+        self._world: World | None = None
+
+    def play(self, events: int) -> WorldCost:
+        """So many events, if the last world has as many; returns what all of them cost so far."""
+        began = self._clock.now()
+        with uncollected():
+            while events > 0 and self._worlds < self._most:
+                events -= self._go_on(events)
+        self._seconds += self._clock.now() - began
+        return self._cost()
+
+    def _go_on(self, events: int) -> int:
+        """Returns how many events happened until so many did or the world was over."""
+        if self._world is None:
+            self._world = World(bench_setting(self._cells, self._steps, seed=self._worlds))
+            self._world.begin()
+        world, kernel = self._world, self._world.kernel
+        before = kernel.events
+        world.play(lambda: world.finished or kernel.events >= before + events)
+        happened = kernel.events - before
+        if world.finished:
+            self._worlds += 1
+            self._executions += world.tally.executions
+            self._events += kernel.events
+            self._world = None
+        return happened
+
+    def _cost(self) -> WorldCost:
+        executions, events = self._executions, self._events
+        if self._world is not None:
+            executions += self._world.tally.executions
+            events += self._world.kernel.events
+        peak_mb = peak_bytes() / MEGABYTE
+        return WorldCost(self._cells, self._worlds, executions, events, self._seconds, peak_mb)
 
 
-def time_world(cells: int, steps: int, clock: Clock) -> WorldCost:
-    """One world, or several small ones."""
-    runs = executions = events = 0
-    began = clock.now()
-    while not runs or clock.now() - began < LEAST_S:
-        outcome = simulate(bench_setting(cells, steps, runs))
-        runs += 1
-        executions += outcome.tally.executions
-        events += outcome.events
-    seconds = clock.now() - began
-    return WorldCost(cells, runs, executions, events, seconds, peak_bytes() / MEGABYTE)
+class _Seat:
+    """Of the one player of a process."""
+
+    player: Player
+
+
+def _sit(cells: int, steps: int, clock: Callable[[], Clock], most: float) -> None:
+    _Seat.player = Player(cells, steps, clock(), most)
+
+
+def _play(events: int) -> WorldCost:
+    return _Seat.player.play(events)
 
 
 def time_worlds(
-    sizes: list[int], steps: int, repeats: int, clock: Clock, tell: Callable[[WorldCost], None]
-) -> list[WorldCost]:
-    """The best turn of each size, the smallest first; tell hears of every turn."""
-
-    def turns() -> Iterator[WorldCost]:
-        for _ in range(repeats):
-            for cells in sorted(sizes):
-                cost = time_world(cells, steps, clock)
-                tell(cost)
-                yield cost
-
-    costs = list(turns())
-    return [
-        min((one for one in costs if one.cells == cells), key=lambda one: one.event_us)
-        for cells in sorted(set(sizes))
-    ]
+    sizes: list[int], steps: int, clock: Callable[[], Clock]
+) -> Iterator[list[WorldCost]]:
+    """What each size cost so far, the smallest first, after every turn of all; until one world of the
+    largest size is over."""
+    with ExitStack() as processes:
+        players = []
+        for cells in sorted(set(sizes)):
+            start = partial(_sit, cells, steps, clock, 1 if cells == max(sizes) else math.inf)
+            process = ProcessPoolExecutor(1, get_context("spawn"), initializer=start)
+            players.append(processes.enter_context(process))
+        worlds = 0
+        while not worlds:
+            costs = [player.submit(_play, TURN_EVENTS).result() for player in players]
+            worlds = costs[-1].worlds
+            yield costs
