@@ -92,6 +92,8 @@ class World:
         self.log: list[tuple[Event, float, list[Decision]]] = []
         self.roles = [ROLLOUT] * len(plan.cells)
         self.targets: dict[int, CellRole] = {}
+        self.told: dict[int, int] = {}
+        """The version under which each cell was told to train, or stayed in training."""
         self.groups: dict[str, Group] = {}
         self.ready: list[str] = []
         """Groups that are ready and not admitted, in order of completion."""
@@ -250,6 +252,7 @@ class World:
         self.tell(Published(self.version))
         if self.policy in ELASTIC and self.roles[0] is TRAINING:
             self._judge_core_stays()
+            self.told[0] = self.version
 
     # -- obeying and judging -------------------------------------------------------------------
 
@@ -310,6 +313,8 @@ class World:
             assert over
             assert not self.groups
             assert not self.to_make
+            assert not self.paused
+            assert self.policy == "async" or set(self.roles) <= {ROLLOUT, LOST}
             self.finished = True
 
     def _pause(self, *, pause: bool) -> None:
@@ -324,6 +329,8 @@ class World:
         assert {self.roles[cell], decision.to} == {ROLLOUT, TRAINING}
         if self.policy in ELASTIC and decision.to is TRAINING:
             self._judge_join(cell)
+        if self.policy in ELASTIC and decision.to is ROLLOUT:
+            self._judge_return(cell)
         if self.policy == "colocate":
             assert self.paused
         if self.policy == "async":
@@ -331,12 +338,27 @@ class World:
             assert cell < self.plan.training_cells
         self.roles[cell] = SWITCHING
         self.targets[cell] = decision.to
+        if decision.to is TRAINING:
+            self.told[cell] = self.version
 
     def _judge_join(self, cell: int) -> None:
         assert SWITCHING not in self.roles, "one switch at a time"
+        assert self.publishing is None, "weights are on their way"
         assert set(self.roles[:cell]) <= {TRAINING, LOST}, "core first, then in order"
         assert cell == 0 or self.roles[0] is TRAINING, "no satellite without its core"
         assert self.waterlevel <= self.capacity - self.plan.cells[cell], "live work is covered"
+
+    def _judge_return(self, cell: int) -> None:
+        if self.told[cell] < self.version:
+            return  # its burst is over
+        steps = self.step - self.published_step
+        last = self.step % self.plan.steps_per_burst == 0 and self.step < self.plan.total_steps
+        if self.policy == "forecast" and cell and steps and last:
+            return  # its burst's last step is done
+        assert self.waterlevel > 0, "nobody waits for it"
+        assert self.capacity == 0, "others serve"
+        assert SWITCHING not in self.roles, "one switch at a time"
+        assert TRAINING not in self.roles[cell + 1 :], "the last of those that train"
 
     def _judge_core_stays(self) -> None:
         live = zip(self.roles[1:], self.plan.cells[1:], strict=True)
@@ -352,8 +374,15 @@ class World:
         assert state.rollout_capacity == self.capacity
         assert state.counters.started - state.counters.ended == self.running + len(self.again)
         assert [cell.role for cell in state.cells] == self.roles
+        if self.policy in ELASTIC:
+            self._check_training()
         if boundary and not self.finished:
             self._check_outstanding()
+
+    def _check_training(self) -> None:
+        """Satellites return when their burst ends."""
+        training = [cell for cell, role in enumerate(self.roles) if cell and role is TRAINING]
+        assert all(self.told[cell] == self.version for cell in training), self.told
 
     def _check_outstanding(self) -> None:
         plan = self.plan
