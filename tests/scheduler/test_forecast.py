@@ -45,18 +45,19 @@ of the time."""
 
 
 class Play:
-    """Tells a scheduler under forecast what happens; switches are done at once."""
+    """Tells a scheduler under forecast what happens; switches are done at once, or later."""
 
     def __init__(self, policy: Elastic | None = None, plan: SchedulePlan = PLAN) -> None:
         self._scheduler = Scheduler(plan, policy or Forecast())
         self._groups = 0
+        self.switch_s = 0.0
 
     def tell(self, event: Event, at: float) -> list[SwitchCell]:
         """Returns the switches that this led to."""
         told = [one for one in self._decide(event, at) if isinstance(one, SwitchCell)]
         done = list(told)
         for switch in told:
-            done += self.tell(Switched(switch.cell, switch.to), at)
+            done += self.tell(Switched(switch.cell, switch.to), at + self.switch_s)
         return done
 
     def _decide(self, event: Event, at: float) -> list[Decision]:
@@ -64,11 +65,11 @@ class Play:
         self._scheduler.state.check()
         return decisions
 
-    def dispatch(self, at: float) -> None:
-        for number in range(self._groups, self._groups + 3):
+    def dispatch(self, at: float, groups: int = 3) -> None:
+        for number in range(self._groups, self._groups + groups):
             self.tell(GroupDispatched(f"g{number}", self._scheduler.state.version), at)
             self.tell(ExecutionStarted(f"e{number}", f"g{number}"), at)
-        self._groups += 3
+        self._groups += groups
 
     def ready(self, number: int, at: float) -> list[SwitchCell]:
         self.tell(ExecutionEnded(f"e{number}", f"g{number}"), at)
@@ -107,9 +108,9 @@ def first_burst(
     play.ready(1, ARRIVALS[1])
     play.tell(ExecutionEnded("e2", "g2"), ARRIVALS[2])
     play.tell(GroupReady("g2"), ARRIVALS[2])
-    home = play.tell(StepDone(0, 3 * cost), STEP_DONE)
+    home = play.tell(StepDone(plan.first_step, 3 * cost), STEP_DONE)
     assert home == [SwitchCell(1, ROLLOUT), SwitchCell(2, ROLLOUT)] or policy is not None
-    play.tell(Published(1), published)
+    play.tell(Published(plan.first_version + 1), published)
     play.dispatch(published)
     return play
 
@@ -120,18 +121,23 @@ def second_burst(play: Play) -> None:
         play.ready(number, at)
 
 
-def test_a_group_costs_the_mean_of_all_that_were_trained_and_idle_cells_cost_nothing() -> None:
-    """Three groups of 18, then three of 21.6; cells that train for no group do not count."""
+@pytest.mark.parametrize("resumed", [0, 5])
+def test_a_group_costs_the_mean_of_all_that_were_trained_and_idle_cells_cost_nothing(
+    resumed: int,
+) -> None:
+    """Three groups of 18, then three of 21.6; cells that train for no group do not count, and what was
+    done before a resume was not measured."""
     policy = Measured()
-    play = first_burst(18.0, policy)
+    plan = replace(PLAN, first_step=resumed, first_version=resumed, total_steps=resumed + 3)
+    play = first_burst(18.0, policy, plan)
     assert policy.cost == pytest.approx(18.0)
     assert policy.meter.load == pytest.approx(3 * 18.0 / (3 * PUBLISHED))
     play.nothing(190.0)
     assert policy.meter.spent == 0.0
     second_burst(play)
     assert policy.meter.spent > 50.0
-    play.tell(StepDone(1, 3 * 21.6), 346.0)
-    play.tell(Published(2), 346.0)
+    play.tell(StepDone(resumed + 1, 3 * 21.6), 346.0)
+    play.tell(Published(resumed + 2), 346.0)
     assert policy.cost == pytest.approx(19.8)
     newest = 3 * 21.6 / (3 * (346.0 - PUBLISHED))
     assert policy.meter.load == pytest.approx((54.0 / (3 * PUBLISHED) + newest) / 2)
@@ -211,3 +217,80 @@ def test_where_all_cells_together_could_not_do_the_work_in_time_nobody_waits() -
     """A group costs 31; three cells do 90 until the last one comes."""
     play = first_burst(31.0, plan=replace(PLAN, cells=(4, 4, 3)))
     assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)]
+
+
+@pytest.mark.parametrize("resumed", [0, 2])
+def test_until_a_step_is_done_a_satellite_waits_until_live_work_fits_into_half_the_room(
+    resumed: int,
+) -> None:
+    """Three executions live, then two, and five places would stay. A resume begins to learn anew."""
+    plan = replace(
+        PLAN, cells=(4, 2, 5), groups_per_step=4, first_step=resumed, total_steps=resumed + 2
+    )
+    play = Play(plan=plan)
+    play.tell(Begin(), 0.0)
+    play.dispatch(0.0, groups=4)
+    assert play.ready(0, 10.0) == [SwitchCell(0, TRAINING)]
+    assert play.nothing(19.0) == []
+    assert play.tell(ExecutionEnded("e1", "g1"), 20.0) == [SwitchCell(1, TRAINING)]
+
+
+def test_when_the_burst_has_all_its_groups_nobody_waits_even_if_nothing_was_learned() -> None:
+    """Three groups more are under way. They fit into the four places, but not into two."""
+    play = Play(plan=replace(PLAN, staleness_steps=1))
+    play.tell(Begin(), 0.0)
+    play.dispatch(0.0, groups=6)
+    assert play.ready(0, 10.0) == [SwitchCell(0, TRAINING)]
+    assert play.ready(1, 20.0) == []
+    assert play.ready(2, 30.0) == [SwitchCell(1, TRAINING)]
+
+
+def test_the_wait_for_the_next_group_begins_when_the_newest_one_came() -> None:
+    """Groups of 10. One is to come, 20 s after the second one, as before: of 30 the core does 1 a second
+    from 200 on, while 2 x 20 shrinks by 2 a second from 205 on; after 20 s the work is more."""
+    play = first_burst(10.0)
+    assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING)]
+    assert play.ready(4, 205.0) == []
+    assert play.nothing(219.9) == []
+    assert play.nothing(220.1) == [SwitchCell(1, TRAINING)]
+
+
+def test_a_cell_that_is_on_its_way_to_training_does_no_work() -> None:
+    """Switches take 4 s: of 54 nothing is done when the core is there, and 2 x 26 is less."""
+    play = first_burst(18.0)
+    play.switch_s = 4.0
+    assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING)]
+
+
+STEPWISE = replace(PLAN, groups_per_step=1, steps_per_burst=3, total_steps=9)
+"""Bursts of three groups too, in a step each."""
+
+
+def first_stepwise_burst(plan: SchedulePlan = STEPWISE) -> Play:
+    """Each group costs 18 and is trained before the next one comes."""
+    play = Play(plan=plan)
+    play.tell(Begin(), 0.0)
+    play.dispatch(0.0)
+    for number, (ready, done) in enumerate(zip(ARRIVALS, (15.0, 30.0, STEP_DONE), strict=True)):
+        play.ready(number, ready)
+        play.tell(StepDone(number, 18.0), done)
+    play.tell(Published(1), PUBLISHED)
+    return play
+
+
+def test_groups_that_wait_for_a_later_step_are_work_of_the_burst() -> None:
+    """54 are less than 2 x 30 when the first group comes. The second one comes after 5 s and is for the
+    next step: 49 are left, and that is more than 2 x 20."""
+    play = first_stepwise_burst()
+    play.dispatch(PUBLISHED)
+    assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING)]
+    assert play.ready(4, 205.0) == [SwitchCell(1, TRAINING)]
+
+
+def test_a_burst_that_is_cut_off_by_the_end_of_the_run_has_fewer_groups_to_come() -> None:
+    """Two, so one more is to come, in 20 s: of 36 the core does 1 a second, while 2 x 20 shrinks by 2."""
+    play = first_stepwise_burst(replace(STEPWISE, total_steps=5))
+    play.dispatch(PUBLISHED, groups=2)
+    assert play.ready(3, 200.0) == [SwitchCell(0, TRAINING)]
+    assert play.nothing(203.9) == []
+    assert play.nothing(204.1) == [SwitchCell(1, TRAINING)]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,24 @@ from opengyre.scheduler.factory import make_scheduler
 from opengyre.scheduler.staleness import Slots, Spread, Staleness, holds, newest_allowed, summarise
 from tests.scheduler.strategies import POLICIES
 from tests.scheduler.world import World
+
+
+@pytest.mark.parametrize(
+    ("mu", "phi", "bound"),
+    [(1, 0, 1), (1, 1, 2), (1, 4, 5), (2, 0, 1), (2, 1, 2), (2, 2, 2), (2, 3, 3), (4, 1, 2)],
+)
+def test_the_bound_is_the_budget_in_begun_bursts_and_one_more(
+    mu: int, phi: int, bound: int
+) -> None:
+    plan = SchedulePlan(
+        cells=(1,),
+        group_size=1,
+        groups_per_step=1,
+        steps_per_burst=mu,
+        staleness_steps=phi,
+        total_steps=1,
+    )
+    assert plan.staleness_bound == bound
 
 
 @given(mu=st.integers(1, 3), phi=st.integers(0, 4), b=st.integers(1, 2), roomy=st.booleans())

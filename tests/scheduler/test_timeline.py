@@ -175,6 +175,54 @@ def test_elastic_core_serves_when_the_last_rollout_cell_dies_and_trains_when_wor
     )
 
 
+def test_elastic_calls_the_last_satellite_back_when_the_cells_that_served_are_lost() -> None:
+    play(
+        make_scheduler(replace(PLAN, cells=(2, 2, 2)), "elastic"),
+        [
+            *A_IS_TRAINED[:-1],
+            (Switched(0, TRAINING), [SwitchCell(1, TRAINING)]),
+            (Switched(1, TRAINING), []),
+            (CellLost(2), [SwitchCell(1, ROLLOUT)]),
+        ],
+    )
+
+
+def test_elastic_core_that_stayed_trains_on_when_its_next_batch_is_done_and_no_other_is_ready() -> (
+    None
+):
+    play(
+        make_scheduler(replace(PLAN, cells=(2, 2, 2), steps_per_burst=2, total_steps=6), "elastic"),
+        [
+            (Begin(), [DispatchGroups(3)]),
+            *((GroupDispatched(group, 0), []) for group in "abc"),
+            (ExecutionEnded("a0", "a"), []),
+            (ExecutionEnded("a1", "a"), []),
+            (GroupReady("a"), [SwitchCell(0, TRAINING), AdmitGroup("a", 0), CloseStep(0, ("a",))]),
+            (Switched(0, TRAINING), []),
+            (StepDone(0), []),
+            (ExecutionEnded("b0", "b"), []),
+            (ExecutionEnded("b1", "b"), []),
+            (GroupReady("b"), [SwitchCell(1, TRAINING), AdmitGroup("b", 1), CloseStep(1, ("b",))]),
+            (Switched(1, TRAINING), []),
+            (StepDone(1), [PublishWeights(1)]),
+            (ExecutionEnded("c0", "c"), []),
+            (ExecutionEnded("c1", "c"), []),
+            (GroupReady("c"), []),
+            (
+                Published(1),
+                [
+                    SwitchCell(1, ROLLOUT),
+                    DispatchGroups(2),
+                    AdmitGroup("c", 2),
+                    CloseStep(2, ("c",)),
+                ],
+            ),
+            (Switched(1, ROLLOUT), []),
+            (StepDone(2), []),
+        ],
+    )
+
+
 def test_a_lost_core_is_restarted_once_and_trains_again_before_any_satellite() -> None:
     play(
         make_scheduler(replace(PLAN, cells=(2, 2, 2)), "elastic"),
@@ -308,9 +356,26 @@ def test_async_refuses_a_split_with_an_empty_side(training_cells: int) -> None:
         make_scheduler(replace(PLAN, training_cells=training_cells), "async")
 
 
-def test_a_plan_refuses_counts_that_make_no_sense() -> None:
-    with pytest.raises(UserError, match="group_size of at least 1"):
-        replace(PLAN, group_size=0)
+@pytest.mark.parametrize(
+    ("count", "least"),
+    [
+        ("group_size", 1),
+        ("groups_per_step", 1),
+        ("steps_per_burst", 1),
+        ("total_steps", 1),
+        ("staleness_steps", 0),
+        ("standalone_capacity", 0),
+        ("first_step", 0),
+        ("first_version", 0),
+    ],
+)
+def test_a_plan_refuses_a_count_that_makes_no_sense(count: str, least: int) -> None:
+    assert getattr(replace(PLAN, **{count: least}), count) == least
+    with pytest.raises(UserError, match=f"{count} of at least {least}"):
+        replace(PLAN, **{count: least - 1})
+
+
+def test_a_plan_refuses_cells_that_serve_nobody() -> None:
     with pytest.raises(UserError, match="capacity"):
         replace(PLAN, cells=(2, 0))
     with pytest.raises(UserError, match="cells of at least 1"):

@@ -249,10 +249,10 @@ class World:
         assert self.publishing is not None
         self.version, self.publishing = self.publishing, None
         self.published_step = self.step
+        trained = self.roles[0] is TRAINING
         self.tell(Published(self.version))
-        if self.policy in ELASTIC and self.roles[0] is TRAINING:
+        if self.policy in ELASTIC and trained:
             self._judge_core_stays()
-            self.told[0] = self.version
 
     # -- obeying and judging -------------------------------------------------------------------
 
@@ -363,8 +363,11 @@ class World:
     def _judge_core_stays(self) -> None:
         live = zip(self.roles[1:], self.plan.cells[1:], strict=True)
         rest = sum(capacity for role, capacity in live if role is not LOST)
-        assert self.closed, "the next batch is ready"
-        assert self.waterlevel <= rest + self.plan.standalone_capacity
+        served = self.waterlevel <= rest + self.plan.standalone_capacity
+        stays = self.roles[0] is TRAINING
+        assert stays is (self.closed and served), "if the next batch is ready and work is covered"
+        if stays:
+            self.told[0] = self.version
 
     def check(self, *, boundary: bool) -> None:
         """What holds after every event."""
