@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 from opengyre.app.simulate import figures
 from opengyre.app.simulate.baselines import Choice, Result
 from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.contest import MOVING
 from opengyre.app.simulate.from_run import Studied, fit_words
 from opengyre.app.simulate.paper import Row
-from opengyre.app.simulate.plan import MOVING, Advice
+from opengyre.app.simulate.plan import Advice
 from opengyre.app.simulate.plan_words import advice_words, plan_words
 from opengyre.app.simulate.presets import load_preset
 from opengyre.app.simulate.replay import idle_share, scene_of_run

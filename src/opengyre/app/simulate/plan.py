@@ -1,39 +1,43 @@
 """Which cells, policy, split, mu and phi reach a target.
 
 Invariant: every plan that is recommended was simulated on every world and seed of the search, kept the
-staleness limit on all of them, and is compared with the others on the same ones. Short runs on one
-world and one seed sort the candidates; only finalists are run in full.
+staleness limit on all of them, and is compared with the others on the same ones. Short runs, on other
+seeds, sort the candidates; only finalists are run in full. Instead of the plan that ran another one is
+recommended only where it is faster by more than chance.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
-from statistics import fmean, stdev
+from dataclasses import dataclass
 
-from opengyre.app.simulate.baselines import Choice, Result, run
-from opengyre.app.simulate.build import HOUR_S, Scene
-from opengyre.app.simulate.replay import idle_share
-from opengyre.config.run import PolicyName
+from opengyre.app.simulate.baselines import Result
+from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.contest import (
+    MOVING,
+    POLICIES,
+    SLACK,
+    Candidate,
+    Measure,
+    Trial,
+    candidates,
+    measure,
+    sieve,
+    staleness_of,
+)
 from opengyre.core.errors import UserError
 
-BURSTS = (1, 2, 3, 4, 6, 8, 12, 16)
-BUDGETS = (0, 1, 2, 3, 4, 6, 8)
-"""mu and phi that are tried, as far as the staleness limit allows."""
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Cells that are tried; finer is less than what seeds differ by."""
 SCALES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Times the cells of a preset, whose sets differ in their number."""
-EIGHTHS = tuple(eighth / 8 for eighth in range(1, 8))
-"""Shares of the cells that train under a fixed split, where cells are many."""
+PILOTS = 3
+"""Short runs that sort the candidates, each in another world where there are several, and with other
+executions: the first sorts them roughly, the others those that are left."""
 PILOT_STEPS = 12
-"""Of the short runs, rounded up to whole bursts, at least two."""
+"""Of these, rounded up to whole bursts, at least two."""
 FULL_STEPS = 24
 """Of the finalists' runs, likewise."""
 FINALISTS = 2
-"""Of each policy at each number of cells: the pilot of one seed errs by less than these differ."""
-MOVING: tuple[PolicyName, ...] = ("elastic", "forecast")
-"""Policies whose cells change sides one by one; what elasticity means here."""
+"""Of each policy at each number of cells: the pilots err by less than these differ."""
 FLAT = 1.01
 """Times as fast as with at most half the cells: below it more cells do not help, and none are tried."""
 MOST_CELLS = 4096
@@ -53,74 +57,10 @@ class Goal:
     cells: int | None = None
     """So many and no others."""
     most_cells: int | None = None
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A plan, for any of the worlds."""
-
-    policy: PolicyName
-    burst: int
-    staleness: int
-    cells: int | None
-    """None: scale times a world's own."""
-    scale: float = 1.0
-    training_share: float = 0.0
-    """Under async: of the cells."""
-
-    def cells_in(self, scene: Scene) -> int:
-        """How many in this world."""
-        return self.cells or max(1, round(self.scale * len(scene.plan.cells)))
-
-    def training_in(self, scene: Scene) -> int:
-        """Cells that always train, of these."""
-        cells = self.cells_in(scene)
-        return min(max(1, round(self.training_share * cells)), max(1, cells - 1))
-
-    def run(self, scene: Scene, seed: int, steps: int) -> Result:
-        """Simulate it, over at least so many steps: whole bursts, two of them or more."""
-        bursts = max(2, math.ceil(steps / self.burst))
-        plan = replace(
-            scene.plan,
-            cells=(scene.plan.cells[0],) * self.cells_in(scene),
-            steps_per_burst=self.burst,
-            staleness_steps=self.staleness,
-        )
-        choice = Choice(self.policy, self.training_in(scene))
-        return run(replace(scene, plan=plan), choice, seed, bursts * self.burst)
-
-    def size(self) -> float:
-        """To order by cells."""
-        return float(self.cells) if self.cells else self.scale
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A candidate on every world and seed."""
-
-    candidate: Candidate
-    rates: tuple[float, ...]
-    """Steps an hour, one of each world and seed."""
-    idle: float
-    training: float
-    """Mean shares of cell time."""
-    staleness_p95: int
-    """The largest of any world and seed."""
-
-    @property
-    def mean(self) -> float:
-        """Steps an hour."""
-        return fmean(self.rates)
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation over worlds and seeds."""
-        return stdev(self.rates) if len(self.rates) > 1 else 0.0
-
-    @property
-    def low(self) -> float:
-        """What it does in all but the worse sixth of them, if they are as from a bell curve."""
-        return self.mean - self.spread
+    own: Candidate | None = None
+    """The plan that ran: it stays, unless another stands out."""
+    as_fresh: bool = False
+    """No plan with older data, on average, than the one that ran."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +93,8 @@ class Advice:
     """At best's cells (the most, where there is none); None where only one side was possible."""
     flat: bool = False
     """The search ended since more cells made nothing faster."""
+    own: Measure | None = None
+    """The plan that ran, where it is among the measures and best is on as many cells."""
 
 
 Watch = Callable[[str], None]
@@ -178,7 +120,8 @@ def search(worlds: Sequence[Scene], goal: Goal, seeds: int, watch: Watch) -> Adv
         )
     last = (best or measures[-1]).candidate.size()
     same = [one for one in measures if one.candidate.size() == last]
-    return Advice(goal, best, measures, _gain(same), flat)
+    own = next((one for one in same if one.candidate == goal.own), None)
+    return Advice(goal, best, measures, _gain(same), flat, own if best is not None else None)
 
 
 def _flat(measures: Sequence[Measure]) -> bool:
@@ -216,87 +159,63 @@ def _sizes(worlds: Sequence[Scene], goal: Goal) -> Iterator[Candidate]:
 
 
 def _at_size(worlds: Sequence[Scene], goal: Goal, size: Candidate, seeds: int) -> list[Measure]:
-    """The finalists of every policy, measured, the fastest first."""
-    pilots: dict[str, list[tuple[float, Candidate]]] = {}
-    for candidate in _candidates(worlds[0], goal, size):
-        result = candidate.run(worlds[0], 0, PILOT_STEPS)
-        if _p95(result) <= goal.staleness_limit:
-            pilots.setdefault(candidate.policy, []).append((_rate(result), candidate))
-    measures = []
-    for of_policy in pilots.values():
-        ordered = [candidate for _, candidate in sorted(of_policy, key=lambda one: -one[0])]
-        measures += _finalists(worlds, ordered, goal, seeds)
+    """The plan that ran, and the finalists of every policy, measured, the fastest first."""
+    every = list(candidates(size, size.cells_in(worlds[0]), goal.staleness_limit))
+    pilots = [Trial(worlds[n % len(worlds)], -n, PILOT_STEPS) for n in range(PILOTS)]
+    trials = [Trial(world, seed, FULL_STEPS) for world in worlds for seed in range(1, seeds + 1)]
+    ran = goal.own if goal.own is not None and goal.own.size() == size.size() else None
+    own = measure(ran, trials) if ran is not None else None
+    measures = [own] if own is not None and own.staleness_p95 <= goal.staleness_limit else []
+    for policy in POLICIES:
+        of_policy = [one for one in every if one.policy == policy and one != ran]
+        ordered = sieve(of_policy, pilots, _within(goal, ran))
+        measures += _finalists(ordered, trials, goal, own)
     return sorted(measures, key=lambda one: -one.mean)
 
 
+def _within(goal: Goal, ran: Candidate | None) -> Callable[[Trial, Result], bool]:
+    """Whether a pilot's groups are young enough."""
+    limits: dict[int, float] = {}
+
+    def within(trial: Trial, result: Result) -> bool:
+        mean, p95 = staleness_of(result)
+        if p95 > goal.staleness_limit or ran is None or not goal.as_fresh:
+            return p95 <= goal.staleness_limit
+        if trial.seed not in limits:
+            limits[trial.seed] = staleness_of(trial.of(ran))[0]
+        return mean <= limits[trial.seed] * (1 + SLACK)
+
+    return within
+
+
 def _finalists(
-    worlds: Sequence[Scene], ordered: Sequence[Candidate], goal: Goal, seeds: int
+    ordered: Sequence[Candidate], trials: Sequence[Trial], goal: Goal, own: Measure | None
 ) -> list[Measure]:
-    """The first of them that keep the limit in every world and on every seed."""
+    """The first of them that keep the limits over all trials."""
     kept: list[Measure] = []
     for candidate in ordered:
-        measure = _measure(worlds, candidate, seeds)
-        if measure.staleness_p95 <= goal.staleness_limit:
-            kept.append(measure)
+        found = measure(candidate, trials)
+        fresh = own is None or not goal.as_fresh or found.no_older_than(own)
+        if fresh and found.staleness_p95 <= goal.staleness_limit:
+            kept.append(found)
         if len(kept) == FINALISTS:
             break
     return kept
 
 
-def _candidates(scene: Scene, goal: Goal, size: Candidate) -> Iterator[Candidate]:
-    cells = size.cells_in(scene)
-    splits = [count / cells for count in range(1, cells)]
-    if len(splits) > len(EIGHTHS):
-        splits = list(EIGHTHS)
-    for burst, budget in product(BURSTS, BUDGETS):
-        if burst + budget - 1 > goal.staleness_limit:  # the oldest group's age in steps
-            continue
-        own = replace(size, burst=burst, staleness=budget)
-        for policy in (*MOVING, "colocate"):
-            yield replace(own, policy=policy)
-        for share in splits:
-            yield replace(own, policy="async", training_share=share)
-
-
-def _measure(worlds: Sequence[Scene], candidate: Candidate, seeds: int) -> Measure:
-    results = [
-        (candidate.run(world, seed, FULL_STEPS), candidate.cells_in(world))
-        for world in worlds
-        for seed in range(1, seeds + 1)
-    ]
-    return Measure(
-        candidate,
-        tuple(_rate(result) for result, _ in results),
-        fmean(idle_share(result.outcome, cells) for result, cells in results),
-        fmean(
-            result.outcome.training_busy_s / result.outcome.seconds / cells
-            for result, cells in results
-        ),
-        max(_p95(result) for result, _ in results),
-    )
-
-
-def _rate(result: Result) -> float:
-    return len(result.outcome.steps) * HOUR_S / result.outcome.seconds
-
-
-def _p95(result: Result) -> int:
-    staleness = result.outcome.staleness
-    assert staleness is not None, "a finished simulation has its staleness"
-    return staleness.steps.p95
-
-
 def _choose(found: Sequence[Measure], goal: Goal) -> Measure | None:
-    """The fastest that reaches the target for sure; elastic only where it is worth it."""
+    """The fastest that reaches the target for sure; elastic only where it is worth it; the plan that ran
+    unless that one stands out against it."""
     wanted = goal.steps_per_hour
     good = [one for one in found if wanted is None or one.low >= wanted]
     if not good:
         return None
+    own = next((one for one in good if one.candidate == goal.own), None)
     first = good[0]
-    if first.candidate.policy not in MOVING:
-        return first
     others = [one for one in good if one.candidate.policy not in MOVING]
-    return others[0] if others and _ratio(first, others[0])[0] < PAYS else first
+    if first.candidate.policy in MOVING and others and first.over(others[0])[0] < PAYS:
+        first = others[0]
+    return own if own is not None and first.surely_over(own) <= 1.0 else first
 
 
 def _gain(measures: Sequence[Measure]) -> Gain | None:
@@ -304,11 +223,4 @@ def _gain(measures: Sequence[Measure]) -> Gain | None:
     others = [one for one in measures if one.candidate.policy not in MOVING]
     if not elastic or not others:
         return None
-    ratio, spread = _ratio(elastic[0], others[0])
-    return Gain(elastic[0], others[0], ratio, spread)
-
-
-def _ratio(one: Measure, other: Measure) -> tuple[float, float]:
-    """Mean and standard deviation over worlds and seeds, each against itself."""
-    ratios = [a / b for a, b in zip(one.rates, other.rates, strict=True)]
-    return fmean(ratios), stdev(ratios) if len(ratios) > 1 else 0.0
+    return Gain(elastic[0], others[0], *elastic[0].over(others[0]))

@@ -11,6 +11,7 @@ from rich.console import Console
 from opengyre.app.results import write_json
 from opengyre.app.simulate.build import Scene, build
 from opengyre.app.simulate.commands import pages
+from opengyre.app.simulate.contest import Candidate, candidate_of
 from opengyre.app.simulate.ensemble import Fitted, load_ensemble
 from opengyre.app.simulate.fit import fit
 from opengyre.app.simulate.measured import measured
@@ -67,12 +68,12 @@ def run_plan(options: PlanOptions) -> None:
         pages()  # that nothing can be drawn is told first too
     target = _target(options)
     _check_cells(options, target)
-    worlds, origin = _worlds(options)
+    worlds, origin, own = _worlds(options)
     plan = worlds[0].plan
-    limit = options.staleness_limit
+    limit, given = options.staleness_limit, options.staleness_limit is not None
     if limit is None:
         limit = plan.steps_per_burst + plan.staleness_steps - 1
-    goal = Goal(limit, target, options.cells, options.most_cells)
+    goal = Goal(limit, target, options.cells, options.most_cells, own, as_fresh=not given)
     with console.status("simulating") as status:
         advice = search(worlds, goal, options.seeds, lambda at: status.update(f"simulating {at}"))
     console.print(measures_table(advice, worlds))
@@ -123,8 +124,8 @@ def _above_zero(name: str, value: float) -> float:
     return value
 
 
-def _worlds(options: PlanOptions) -> tuple[list[Scene], str]:
-    """The scenes to search in, and where they come from."""
+def _worlds(options: PlanOptions) -> tuple[list[Scene], str, Candidate | None]:
+    """The scenes to search in, where they come from, and the plan that ran."""
     if (options.from_run is None) == (options.preset is None):
         found = "neither" if options.preset is None else "both"
         raise UserError("--from RUN or --preset NAME", found, "give one of them")
@@ -133,19 +134,21 @@ def _worlds(options: PlanOptions) -> tuple[list[Scene], str]:
             raise UserError(
                 "parameters of a preset", "--set with --from", "leave out --set, or use --preset"
             )
-        scene = scene_of_run(fit(measured(options.from_run)))
-        return [scene], (
+        run = fit(measured(options.from_run))
+        origin = (
             f"from {options.from_run}: spread over {options.seeds} draws of its groups; that the "
             "recorded agents, and the cells' speed, stay as they were is not in it"
         )
+        return [scene_of_run(run)], origin, candidate_of(run.run.policy, run.run.plan)
     assert options.preset is not None
     load_preset(options.preset)  # a wrong name is told before anything else
     sets = load_ensemble(options.ensemble).spread_out(options.sets)
     scenes = [_scene(options.preset, fitted, options.parameters) for fitted in sets]
-    return scenes, (
+    origin = (
         f"from {options.preset}: spread over {len(sets)} parameter sets that fit what is published, "
         f"and {options.seeds} seeds of each"
     )
+    return scenes, origin, None
 
 
 def _scene(preset: str, fitted: Fitted, parameters: Sequence[str]) -> Scene:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from opengyre.app.simulate.build import Scene
-from opengyre.app.simulate.plan import Advice, Candidate, Gain, Measure
+from opengyre.app.simulate.contest import Candidate, Measure
+from opengyre.app.simulate.plan import Advice, Gain
 
 LITTLE_TRAINING = 0.1
 """Of cell time: no schedule wins more than that by overlapping it."""
@@ -53,6 +54,8 @@ def measures_table(advice: Advice, worlds: Sequence[Scene]) -> Table:
 def advice_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> list[str]:
     """What is recommended, and whether elasticity pays."""
     words = [_best_words(advice, worlds, steps)]
+    if advice.best is not None and advice.own is not None:
+        words.append(own_words(advice.best, advice.own, worlds))
     if advice.gain is None:
         words.append("no fixed split is possible on these cells, and nothing to compare with")
     else:
@@ -86,6 +89,15 @@ def _best_words(advice: Advice, worlds: Sequence[Scene], steps: int | None) -> s
     return line
 
 
+def own_words(best: Measure, own: Measure, worlds: Sequence[Scene]) -> str:
+    """Whether the plan that ran should be changed."""
+    if best is own:
+        return "that is the plan that ran: none that was tried is faster by more than chance"
+    ratio, spread = best.over(own)
+    ran = plan_words(own.candidate, worlds)
+    return f"that is {ratio:.2f} ± {spread:.2f} times as fast as the plan that ran ({ran})"
+
+
 def gain_words(gain: Gain, worlds: Sequence[Scene]) -> str:
     """Whether elasticity pays, plainly."""
     other = plan_words(gain.other.candidate, worlds)
@@ -115,6 +127,7 @@ def advice_json(advice: Advice, worlds: Sequence[Scene]) -> dict[str, object]:
         "staleness_limit": advice.goal.staleness_limit,
         "steps_per_hour_wanted": advice.goal.steps_per_hour,
         "recommended": None if advice.best is None else measure_json(advice.best, worlds),
+        "ran": None if advice.own is None else measure_json(advice.own, worlds),
         "plans": [measure_json(one, worlds) for one in advice.measures],
         "elastic_over_best_other": None
         if gain is None
@@ -137,5 +150,6 @@ def measure_json(one: Measure, worlds: Sequence[Scene]) -> dict[str, object]:
         "spread": one.spread,
         "training_share": one.training,
         "idle_share": one.idle,
+        "staleness_mean": one.staleness,
         "staleness_p95": one.staleness_p95,
     }

@@ -22,6 +22,7 @@ from opengyre.app.simulate.baselines import (
     splits,
 )
 from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.contest import SLACK, staleness_of
 from opengyre.app.simulate.ensemble import Fitted
 from opengyre.app.simulate.paper import FRESH, scene_of
 from opengyre.app.simulate.presets import load_preset, preset_names
@@ -29,8 +30,6 @@ from opengyre.sim.outcome import Outcome
 
 TUNING_STEPS = 24
 """A multiple of every burst length that is tried, long enough for the pipeline to fill."""
-SLACK = 0.02
-"""Of the mean staleness: its noise from seed to seed."""
 FAMILIES = ("elastic", "colocate", "async with streaming", "async without streaming")
 
 
@@ -73,17 +72,17 @@ def tuned_hours(
 ) -> Tuned:
     """Sweep burst length and staleness budget for every policy, and every split for async."""
     scene, fresh = scene_of(name, fitted), FRESH + 1000 * seed + fitted.candidate
-    own = run(scene, ELASTIC, fresh, steps).outcome
+    own = run(scene, ELASTIC, fresh, steps)
     best: dict[str, Result] = {}
     for mu, phi in product(BURSTS, budgets):
-        if (mu - 1) / 2 > _mean(own) * (1 + SLACK):
+        if (mu - 1) / 2 > staleness_of(own)[0] * (1 + SLACK):
             continue  # a burst alone makes data that old
         other = scene.with_plan(steps_per_burst=mu, staleness_steps=phi)
         for family, choice in _choices(scene):
             result = run(other, choice, fresh, steps)
-            if _no_staler(result.outcome, own):
+            if _no_staler(result, own):
                 best[family] = min(best.get(family, result), result, key=lambda one: one.hours)
-    return Tuned(own, best)
+    return Tuned(own.outcome, best)
 
 
 def _choices(scene: Scene) -> list[tuple[str, Choice]]:
@@ -92,13 +91,6 @@ def _choices(scene: Scene) -> list[tuple[str, Choice]]:
     return [(FAMILIES[0], ELASTIC), (FAMILIES[1], COLOCATE), *asynchronous]
 
 
-def _mean(outcome: Outcome) -> float:
-    assert outcome.staleness is not None, "a finished simulation has its staleness"
-    return outcome.staleness.steps.mean
-
-
-def _no_staler(outcome: Outcome, than: Outcome) -> bool:
-    one, other = outcome.staleness, than.staleness
-    assert one is not None, "a finished simulation has its staleness"
-    assert other is not None, "a finished simulation has its staleness"
-    return one.steps.mean <= other.steps.mean * (1 + SLACK) and one.steps.p95 <= other.steps.p95
+def _no_staler(result: Result, than: Result) -> bool:
+    (mean, p95), (its_mean, its_p95) = staleness_of(result), staleness_of(than)
+    return mean <= its_mean * (1 + SLACK) and p95 <= its_p95
