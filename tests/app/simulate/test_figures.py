@@ -86,6 +86,16 @@ def test_the_waterlevel_ends_at_zero_and_stays_within_what_is_dispatched() -> No
     assert {row.fields["capacity"] for row in levels} <= {0.0, 4.0, 8.0}
 
 
+def test_what_is_left_of_the_figures_of_a_large_world_is_as_in_the_whole() -> None:
+    outcome = run(SCENE, ELASTIC, 0).outcome
+    whole = level_events(outcome, [*PLAN.cells, 0])
+    thinned = level_events(outcome, [*PLAN.cells, 0], most=10)
+    every = -(-len(whole) // 10)
+    assert every > 1
+    assert thinned == whole[::every]
+    assert lanes_of(outcome, 2, every=2) == [s for s in lanes_of(outcome, 2) if s.cell == 0]
+
+
 def test_lanes_and_waterlevel_share_their_seconds() -> None:
     outcome = run(SCENE, ELASTIC, 0).outcome
     upper, lower = figures.cells(outcome, PLAN), figures.waterlevel(outcome, PLAN)

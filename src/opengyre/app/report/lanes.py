@@ -1,5 +1,6 @@
 """When each cell had which role, from the recorded role changes."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,17 +20,16 @@ class Span:
 
 def lanes(events: Sequence[EventRow], end: float) -> list[Span]:
     """Spans of all cells, without gaps; a cell rolls out until its first change."""
-    in_order = sorted(events, key=lambda event: event.at)
-    cells = sorted({int(event.fields["cell"]) for event in in_order})
-    return [span for cell in cells for span in _lane(cell, in_order, end)]
+    by_cell: defaultdict[int, list[EventRow]] = defaultdict(list)
+    for event in sorted(events, key=lambda event: event.at):
+        by_cell[int(event.fields["cell"])].append(event)
+    return [span for cell in sorted(by_cell) for span in _lane(cell, by_cell[cell], end)]
 
 
 def _lane(cell: int, events: Sequence[EventRow], end: float) -> list[Span]:
     spans: list[Span] = []
     role, since = CellRole.ROLLOUT, 0.0
     for event in events:
-        if int(event.fields["cell"]) != cell:
-            continue
         if event.at > since:
             spans.append(Span(cell, role, since, event.at))
         role, since = CellRole(str(event.fields["role"])), event.at

@@ -55,8 +55,9 @@ def cells(outcome: Outcome, plan: SchedulePlan) -> go.Figure:
         for at in outcome.published
         if at < outcome.seconds
     ]
-    shown = range(0, len(plan.cells), -(-len(plan.cells) // MOST_LANES))
-    spans = [span for span in lanes_of(outcome, len(plan.cells)) if span.cell in shown]
+    every = -(-len(plan.cells) // MOST_LANES)
+    shown = range(0, len(plan.cells), every)
+    spans = lanes_of(outcome, len(plan.cells), every=every)
     figure = figures.cell_lanes(spans, published[:: -(-len(published) // MOST_LANES) or 1])
     of = "" if len(shown) == len(plan.cells) else f", {len(shown)} of {len(plan.cells)}"
     figure.update_layout(title=f"Simulated cells{of} (dotted: weights published)")
@@ -73,8 +74,7 @@ def measured_cells(run_: Measured) -> go.Figure:
 def waterlevel(outcome: Outcome, plan: SchedulePlan, run_: Measured | None = None) -> go.Figure:
     """Executions that wait or run, against the room for them; measured ones beside them."""
     capacities = [*plan.cells, plan.standalone_capacity]
-    levels = level_events(outcome, capacities)
-    levels = levels[:: -(-len(levels) // MOST_POINTS) or 1]
+    levels = level_events(outcome, capacities, MOST_POINTS)
     figure = figures.waterlevel(levels, outcome.seconds)
     figure.update_layout(title="Simulated waterlevel")
     if run_ is not None:

@@ -1,6 +1,6 @@
 """A recorded run played again under the policy that ran: simulated beside measured."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -161,46 +161,44 @@ def _spread_s(run: Measured) -> float:
     return busy
 
 
-def role_events(outcome: Outcome) -> list[EventRow]:
-    """Roles as a run's store has them, for the figures that both share."""
-    return [
+def lanes_of(
+    outcome: Outcome, cells: int, until: float | None = None, *, every: int = 1
+) -> list[Span]:
+    """Roles of all cells, or every so manieth, until the last step, or some time; the standalone pool
+    left out."""
+    end = outcome.seconds if until is None else until
+    mine = [
         EventRow(
             at=change.at,
             kind="role",
             fields={"cell": float(change.cell), "role": change.role.value},
         )
         for change in outcome.roles
-    ]
-
-
-def lanes_of(outcome: Outcome, cells: int, until: float | None = None) -> list[Span]:
-    """Roles of all cells until the last step, or some time; the standalone pool left out."""
-    end = outcome.seconds if until is None else until
-    mine = [
-        event
-        for event in role_events(outcome)
-        if float(event.fields["cell"]) < cells and event.at < end
+        if change.cell < cells and change.cell % every == 0 and change.at < end
     ]
     return lanes(mine, end)
 
 
-def level_events(outcome: Outcome, capacities: Sequence[int]) -> list[EventRow]:
-    """Waterlevel and the room for it, as a run's store has them."""
+def level_events(
+    outcome: Outcome, capacities: Sequence[int], most: int | None = None
+) -> list[EventRow]:
+    """Waterlevel and the room for it, as a run's store has them; evenly thinned to at most so many."""
     changes: list[tuple[float, int, int, CellRole | int]] = [
         (change.at, 0, change.cell, change.role) for change in outcome.roles
     ]
     changes += [(at, 1, -1, level) for at, level in outcome.waterlevel]
-    serving: Counter[int] = Counter()
-    level = 0
+    every = -(-len(changes) // most) or 1 if most else 1
+    room = [0] * len(capacities)
+    level = total = 0
     rows = []
-    for at, _, cell, what in sorted(changes, key=lambda change: change[:2]):
+    for place, (at, _, cell, what) in enumerate(sorted(changes, key=lambda change: change[:2])):
         if isinstance(what, CellRole):
-            serving[cell] = capacities[cell] if what is CellRole.ROLLOUT else 0
+            total -= room[cell]
+            room[cell] = capacities[cell] if what is CellRole.ROLLOUT else 0
+            total += room[cell]
         else:
             level = what
-        fields: dict[str, str | float] = {
-            "waterlevel": float(level),
-            "capacity": float(serving.total()),
-        }
-        rows.append(EventRow(at=at, kind="waterlevel", fields=fields))
+        if place % every == 0:
+            fields: dict[str, str | float] = {"waterlevel": float(level), "capacity": float(total)}
+            rows.append(EventRow(at=at, kind="waterlevel", fields=fields))
     return rows
