@@ -35,3 +35,15 @@ def test_the_first_that_was_complete_and_is_old_enough_is_chosen(
         assert groups.ready == [f"g{place}" for place in plain]
         assert groups.any_ready is bool(plain)
         groups.check()
+
+
+def test_a_report_answers_the_oldest_order() -> None:
+    """An order counts under the version that it was given at, until its group is there."""
+    groups = Groups(group_size=1)
+    groups.order(0, 1)
+    groups.order(1, 1)
+    groups.dispatched("a", 1, step=0)
+    assert groups.waiting == {1: 2}
+    groups.dispatched("b", 2, step=0)
+    assert groups.waiting == {1: 1, 2: 1}
+    groups.check()

@@ -130,6 +130,7 @@ def test_elastic_returns_every_cell_before_it_finishes() -> None:
             (Switched(1, ROLLOUT), []),
             (Switched(0, ROLLOUT), [Finish()]),
             (CellLost(1), []),
+            (CellLost(0), []),
         ],
     )
 
@@ -348,6 +349,14 @@ def test_time_that_goes_back_and_a_version_out_of_turn_are_refused() -> None:
         scheduler.decide(CellLost(1), scheduler.state.now - 0.5)
     with pytest.raises(AssertionError, match="2 after 0"):
         scheduler.decide(Published(2), scheduler.state.now)
+
+
+def test_a_group_older_than_its_order_is_refused() -> None:
+    scheduler = make_scheduler(replace(PLAN, total_steps=3), "elastic")
+    opened = (Published(1), [SwitchCell(0, ROLLOUT), DispatchGroups(1)])
+    play(scheduler, [*A_IS_TRAINED, (StepDone(0), [PublishWeights(1)]), opened])
+    with pytest.raises(AssertionError, match="ordered under 1"):
+        scheduler.decide(GroupDispatched("c", 0), 99.0)
 
 
 @pytest.mark.parametrize("training_cells", [0, 2, 3])
