@@ -9,6 +9,7 @@ from opengyre.scheduler.colocate import Colocate
 from opengyre.scheduler.state import State
 from opengyre.sim.cells import SimCell
 from opengyre.sim.execution import Execution
+from opengyre.sim.fleet import Fleet
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.workload import Machine
 from opengyre.sim.world import Setting, simulate
@@ -47,13 +48,10 @@ def test_a_cell_does_all_the_work_and_no_more(arrivals: list[tuple[float, float]
     is the work over the speed, whatever the order of arrival."""
     kernel = Kernel()
     ended: list[float] = []
-    one = SimCell(
-        0,
-        99,
-        kernel,
-        Machine(decode_alone_tokens_s=10.0, decode_full_tokens_s=10.0, train_tokens_s=1.0),
-        lambda _caller: ended.append(kernel.now),
+    fleet = Fleet(
+        Machine(decode_alone_tokens_s=10.0, decode_full_tokens_s=10.0, train_tokens_s=1.0)
     )
+    one = SimCell(0, 99, kernel, fleet, lambda _caller: ended.append(kernel.now))
 
     def arrive(tokens: float) -> None:
         one.begin(Execution("g0-0", "g0", 0, 1), tokens)
@@ -63,7 +61,7 @@ def test_a_cell_does_all_the_work_and_no_more(arrivals: list[tuple[float, float]
     kernel.run(lambda: len(ended) == len(arrivals), 10_000)
     one.settle()
     work = sum(tokens for _, tokens in arrivals)
-    assert one.busy_s == pytest.approx(work / 10.0)
+    assert fleet.busy_s == pytest.approx(work / 10.0)
     assert max(ended) >= max(at + tokens / 10.0 for at, tokens in arrivals) * (1 - 1e-9)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from opengyre.core.reasons import CellRole
 from opengyre.sim.cells import SimCell
 from opengyre.sim.execution import Execution
+from opengyre.sim.fleet import Fleet
 from opengyre.sim.kernel import Kernel, SimulationError
 from opengyre.sim.outcome import Outcome, RoleChange
 from opengyre.sim.placement import Placement
@@ -173,7 +174,8 @@ def test_the_best_cell_is_the_one_that_looking_at_all_of_them_finds(
 ) -> None:
     """Cells open (o) and close (c), executions come (a) and go (r)."""
     kernel = Kernel()
-    cells = [SimCell(i, n, kernel, machine(), lambda _: None) for i, n in enumerate(capacities)]
+    fleet = Fleet(machine())
+    cells = [SimCell(i, n, kernel, fleet, lambda _: None) for i, n in enumerate(capacities)]
     placement, serving = Placement(cells), set[int]()
     for kind, number in moves:
         cell = cells[number % len(cells)]
@@ -273,7 +275,7 @@ def test_a_world_that_never_ends_is_stopped() -> None:
 
 
 def test_a_call_cannot_be_taken_away_twice() -> None:
-    cell, execution = SimCell(0, 1, Kernel(), machine(), lambda _: None), an_execution()
+    cell, execution = SimCell(0, 1, Kernel(), Fleet(machine()), lambda _: None), an_execution()
     cell.begin(execution, 5.0)
     assert cell.take(execution) == 5.0
     with pytest.raises(AssertionError, match="twice"):

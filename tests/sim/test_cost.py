@@ -116,6 +116,8 @@ class Prompt:
                 yield Published(version)
             case Finish():
                 self.finished = True
+            case _:
+                pass
 
     def _whole_group(self) -> Iterator[Event]:
         name = f"g{self._groups}"

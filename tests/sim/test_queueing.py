@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from opengyre.sim.cells import SimCell
 from opengyre.sim.execution import Execution
+from opengyre.sim.fleet import Fleet
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.workload import Machine
 from opengyre.sim.world import Setting, simulate
@@ -30,7 +31,7 @@ def responses(utilisation: float, *, exponential: bool) -> list[float]:
         0,
         10**6,
         kernel,
-        Machine(decode_alone_tokens_s=SPEED, decode_full_tokens_s=SPEED, train_tokens_s=1.0),
+        Fleet(Machine(decode_alone_tokens_s=SPEED, decode_full_tokens_s=SPEED, train_tokens_s=1.0)),
         lambda caller: seen.append(kernel.now - caller.started_at),
     )
 

@@ -1,8 +1,8 @@
 """A rollout cell: calls share its time.
 
 Every call on a cell gets tokens at the same rate, which falls with their number. So instead of
-counting down each call, the cell counts the tokens that any call got since it began (`served`), and a
-call ends when that count reaches the call's own mark. Marks are numbers in one row, not objects: what
+counting down each call, the cell counts the tokens that any call got since it began (served), and a
+call ends when that count reaches the call's own mark. These are numbers in one row, not objects: what
 an event touches should lie together.
 """
 
@@ -11,31 +11,30 @@ from bisect import bisect
 from collections.abc import Callable
 
 from opengyre.sim.execution import Execution
+from opengyre.sim.fleet import Fleet
 from opengyre.sim.kernel import Kernel
-from opengyre.sim.workload import Machine
+
+SERVED, SINCE, MARKS = 0, 1, 2
+"""Places in a cell's row: tokens that any call got so far; until when that is counted; then where each
+call ends, the first to end first."""
 
 
 class SimCell:
     """One cell (or the standalone pool) as the calls see it."""
 
     __slots__ = (
+        "_alarm",
         "_calls",
         "_done",
+        "_fleet",
         "_kernel",
-        "_machine",
-        "_marks",
         "_rate",
-        "_rings",
-        "_since",
-        "_wake",
-        "busy_s",
+        "_row",
         "cache",
-        "calls_s",
         "capacity",
         "frozen",
         "index",
         "residents",
-        "served",
     )
 
     def __init__(
@@ -43,34 +42,25 @@ class SimCell:
         index: int,
         capacity: int,
         kernel: Kernel,
-        machine: Machine,
+        fleet: Fleet,
         done: Callable[[Execution], None],
     ) -> None:
         self.index, self.capacity = index, capacity
-        self._kernel, self._machine = kernel, machine
+        self._kernel, self._fleet = kernel, fleet
         self._done = done
         """Told of each call that ends."""
         self.residents: dict[Execution, None] = {}
         """Executions placed here, in a call or not, in the order they came."""
         self.cache = 0
         """Number of its prefix cache: raised whenever that is dropped."""
-        self.served = 0.0
-        self.busy_s = 0.0
-        """Time with at least one call."""
-        self.calls_s = 0.0
-        """The same, times their number."""
         self.frozen = False
-        self._since = 0.0
+        self._row = array("d", (0.0, 0.0))
         self._rate = 0.0
         """Tokens a second of each call."""
         self._calls: list[Execution] = []
         """What it serves, the first to end first; of those that end at once, the first to begin."""
-        self._marks = array("d")
-        """Where each ends."""
-        self._wake = 0
-        """Number of the newest wake-up; older ones are void."""
-        self._rings = self._ring
-        """Kept, since each event would else make one."""
+        self._alarm = 0
+        """Number of the event that is the end of its first call; older ones are void."""
 
     def begin(self, execution: Execution, tokens: float) -> None:
         """Serve its next call, of so many tokens."""
@@ -85,18 +75,19 @@ class SimCell:
         execution.served = False
         place = self._calls.index(execution)
         del self._calls[place]
-        left = max(0.0, self._marks.pop(place) - self.served)
+        left = max(0.0, self._row.pop(MARKS + place) - self._row[SERVED])
         self._set_alarm()
         return left
 
     def take_all(self) -> dict[Execution, float]:
         """Take every call away; returns the tokens that each still needs."""
         self.settle()
-        marks = dict(zip(self._calls, self._marks, strict=True))
+        row, served = self._row, self._row[SERVED]
+        marks = dict(zip(self._calls, row[MARKS:], strict=True))
         self._calls.clear()
-        del self._marks[:]
+        del row[MARKS:]
         self._set_alarm()
-        left = {one: max(0.0, marks[one] - self.served) for one in self.residents if one in marks}
+        left = {one: max(0.0, marks[one] - served) for one in self.residents if one in marks}
         for one in left:
             one.served = False
         return left
@@ -112,7 +103,7 @@ class SimCell:
         """Hold every call."""
         self.settle()
         self.frozen = True
-        self._wake += 1
+        self._alarm = 0
 
     def thaw(self) -> None:
         """Let the held calls go on."""
@@ -122,36 +113,43 @@ class SimCell:
 
     def settle(self) -> None:
         """Bring served and the times up to now."""
-        now = self._kernel.now
-        if self._calls and not self.frozen:
-            passed = now - self._since
-            self.served += passed * self._rate
-            self.busy_s += passed
-            self.calls_s += passed * len(self._calls)
-        self._since = now
+        now, row, calls = self._kernel.now, self._row, len(self._calls)
+        if calls and not self.frozen:
+            passed = now - row[SINCE]
+            row[SERVED] += passed * self._rate
+            self._fleet.busy_s += passed
+            self._fleet.calls_s += passed * calls
+        row[SINCE] = now
 
     def _enter(self, execution: Execution, tokens: float) -> None:
         execution.served = True
-        mark = self.served + tokens
-        place = bisect(self._marks, mark)
-        self._marks.insert(place, mark)
-        self._calls.insert(place, execution)
+        row = self._row
+        mark = row[SERVED] + tokens
+        place = bisect(row, mark, MARKS)
+        row.insert(place, mark)
+        self._calls.insert(place - MARKS, execution)
 
     def _set_alarm(self) -> None:
         """After each change of what is served, which changes the rate."""
-        self._wake += 1
-        if not self._calls:
+        calls = len(self._calls)
+        if not calls:
+            self._alarm = 0
             return
-        self._rate = self._machine.decode_tokens_s(len(self._calls))
+        self._rate = rate = self._fleet.rates[calls]
         if not self.frozen:
-            left = max(0.0, self._marks[0] - self.served)
-            self._kernel.after(left / self._rate, self._rings, self._wake)
+            row = self._row
+            left = row[MARKS] - row[SERVED]
+            self._alarm = self._kernel.after(
+                left / rate if left > 0.0 else 0.0, SimCell._ring, self
+            )
 
-    def _ring(self, number: int) -> None:
-        if number != self._wake:
+    def _ring(self) -> None:
+        """The first call ends, unless that was before something changed."""
+        if self._kernel.current != self._alarm:
             return
         self.settle()
-        self.served = max(self.served, self._marks.pop(0))
+        row = self._row
+        row[SERVED] = max(row[SERVED], row.pop(MARKS))
         execution = self._calls.pop(0)
         execution.served = False
         self._set_alarm()

@@ -56,6 +56,8 @@ class Kernel:
     def __init__(self) -> None:
         self.now = 0.0
         """Seconds since the simulation began."""
+        self.current = 0
+        """Number of the event that happens now."""
         self.events = 0
         """That happened so far."""
         self._made = 0
@@ -80,15 +82,17 @@ class Kernel:
         self._made += 1
         return self._made
 
-    def after(self, seconds: float, action: Callable[[About], None], about: About) -> None:
-        """Let something happen in so many seconds; after infinitely many it never does."""
-        self._made += 1
-        entry = (self.now + seconds, self._made, action, about)
-        if entry[0] < self._until:
+    def after(self, seconds: float, action: Callable[[About], None], about: About) -> int:
+        """Let something happen in so many seconds; after infinitely many it never does. Returns its
+        number."""
+        self._made = number = self._made + 1
+        when = self.now + seconds
+        if when < self._until:
             assert seconds >= 0.0, f"{seconds} s from now"
-            heapq.heappush(self._fresh, entry)
+            heapq.heappush(self._fresh, (when, number, action, about))
         else:
-            self._put_off(entry)
+            self._put_off((when, number, action, about))
+        return number
 
     def put(self, when: float, number: int, action: Callable[[About], None], about: About) -> None:
         """Let something happen at a time that is not past, in the place of that number."""
@@ -108,7 +112,9 @@ class Kernel:
             if self.events >= last:
                 raise SimulationError(f"{most_events} events and no end, at {self.now:.1f} s")
             made_since = fresh and (not slot or fresh[0] < slot[-1])
-            self.now, _, action, about = heapq.heappop(fresh) if made_since else slot.pop()
+            self.now, self.current, action, about = (
+                heapq.heappop(fresh) if made_since else slot.pop()
+            )
             self.events += 1
             action(about)
 

@@ -2,7 +2,8 @@
 
 Invariant: only a serving cell with room is chosen. New executions go where the fewest are, which
 serves them fastest; moved ones to the cell that stays in rollout longest: the standalone pool, then
-the latest in the switching order. Both choices cost O(log cells).
+the latest in the switching order. Where cells are to serve evenly these too go where the fewest are, and
+so do those of a crowded cell. All choices cost O(log cells).
 """
 
 import heapq
@@ -11,12 +12,17 @@ from collections.abc import Sequence
 from opengyre.sim.cells import SimCell
 from opengyre.sim.execution import Execution
 
+CROWDED = 0.25
+"""Of a cell's capacity: so many executions more than elsewhere, and two at least. From a fifth to a half
+gained the same."""
+
 
 class Placement:
     """Keeps two heaps of candidates, each in there once; what is out of date is dropped when met."""
 
-    def __init__(self, cells: Sequence[SimCell]) -> None:
+    def __init__(self, cells: Sequence[SimCell], *, evens_out: bool = False) -> None:
         self._cells = cells
+        self._evens_out = evens_out
         self._serving = [False] * len(cells)
         self._light: list[int] = []
         """residents * cells + place from the end: the fewest first, the latest of these first."""
@@ -53,6 +59,18 @@ class Placement:
                 return cell
             self._in_light.discard(heapq.heappop(light))
         return None
+
+    def for_moved(self) -> SimCell | None:
+        """Where an execution goes whose cell left; None when all are full."""
+        return self.lightest() if self._evens_out else self.latest()
+
+    def instead_of(self, cell: SimCell) -> SimCell | None:
+        """Where an execution of this cell had better go on; None: it stays."""
+        other = self.lightest() if self._evens_out else None
+        if other is None:
+            return None
+        more = len(cell.residents) - len(other.residents)
+        return other if more >= max(2, CROWDED * cell.capacity) else None
 
     def latest(self) -> SimCell | None:
         """The serving cell with room that is the last to switch; None when all are full."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from opengyre.sim.cells import SimCell
 from opengyre.sim.execution import Execution
+from opengyre.sim.fleet import Fleet
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.limits import Limits
 from opengyre.sim.placement import Placement
@@ -32,14 +33,18 @@ class Rollouts:
         tally: Tally,
         started: Told,
         ended: Told,
+        *,
+        evens_out: bool = False,
     ) -> None:
+        """evens_out: whether executions leave a crowded cell between two calls."""
         self._kernel, self._workload, self._machine = kernel, workload, machine
         self._started, self._ended = started, ended
+        self.fleet = Fleet(machine)
         self.cells = [
-            SimCell(index, capacity, kernel, machine, self._answered)
+            SimCell(index, capacity, kernel, self.fleet, self._answered)
             for index, capacity in enumerate(capacities)
         ]
-        self._placement = Placement(self.cells)
+        self._placement = Placement(self.cells, evens_out=evens_out)
         self.programs = Programs(workload)
         self._serving = Serving(kernel, machine, tally)
         self._limits = Limits(kernel, workload.limit_s, self._limit)
@@ -92,6 +97,7 @@ class Rollouts:
         if cell is None or self.paused:
             self._serving.hold(execution, answer, warm=False)
         else:
+            cell = self._evened_out(execution, cell)
             self._serving.serve(execution, cell, answer)
         execution.context += answer
 
@@ -131,6 +137,16 @@ class Rollouts:
         self._ended(execution)
         self.fill()
 
+    def _evened_out(self, execution: Execution, cell: SimCell) -> SimCell:
+        """The cell of the next call: another one, without a KV cache there, if its own is crowded."""
+        other = self._placement.instead_of(cell)
+        if other is None:
+            return cell
+        self._move_out(execution)
+        self._settle_in(execution, other)
+        execution.cached = 0.0
+        return other
+
     # -- places --------------------------------------------------------------------------------
 
     def _settle_in(self, execution: Execution, cell: SimCell) -> None:
@@ -146,7 +162,7 @@ class Rollouts:
 
     def _settle_elsewhere(self, execution: Execution) -> None:
         """Find an evicted execution a new cell, or let it wait for one."""
-        target = None if self.paused else self._placement.latest()
+        target = None if self.paused else self._placement.for_moved()
         if target is None:
             self._homeless[execution] = None
             execution.warm = False  # nobody keeps what has nowhere to go
@@ -157,7 +173,7 @@ class Rollouts:
 
     def _rehome(self) -> None:
         while self._homeless and not self.paused:
-            cell = self._placement.latest()
+            cell = self._placement.for_moved()
             if cell is None:
                 return
             execution, _ = self._homeless.popitem(last=False)

@@ -111,6 +111,7 @@ class World:
             self.tally,
             started=self._started,
             ended=self._ended,
+            evens_out=chosen.evens_out,
         )
         self._cells = self._rollouts.cells
         self._training = Training(
@@ -155,8 +156,8 @@ class World:
         outcome.staleness = self._scheduler.state.staleness_summary()
         for cell in self._cells:
             cell.settle()
-        outcome.rollout_busy_s = sum(cell.busy_s for cell in self._cells)
-        outcome.calls_s = sum(cell.calls_s for cell in self._cells)
+        outcome.rollout_busy_s = self._rollouts.fleet.busy_s
+        outcome.calls_s = self._rollouts.fleet.calls_s
         outcome.training_busy_s = self._training.busy_s
         outcome.events = self.kernel.events
         return outcome

@@ -8,9 +8,13 @@ it does not show.
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from opengyre.app.bench.sim_world import bench_setting
 from opengyre.sim.world import simulate
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 
 class Instructions:
@@ -28,7 +32,7 @@ class Instructions:
         finally:
             sys.settrace(before)
 
-    def _watch(self, frame: FrameType, happened: str, _about: object) -> object:
+    def _watch(self, frame: FrameType, happened: str, _about: object, /) -> "TraceFunction":
         if happened == "opcode":
             self.count += 1
         elif happened == "call":
