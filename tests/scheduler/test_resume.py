@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from opengyre.config.run import PolicyName
 from opengyre.scheduler.base import CarriedGroup, DispatchGroups, Finish, SchedulePlan
+from opengyre.scheduler.state import Burst
 from tests.scheduler.strategies import POLICIES, plans
 from tests.scheduler.world import World
 
@@ -61,6 +62,13 @@ def test_a_resume_counts_the_members_that_ended() -> None:
     world = World(PLAN, "elastic", carried)
     assert world.decided(DispatchGroups) == [DispatchGroups(1)]
     assert world.scheduler.state.counters == (6, 3, 3)
+
+
+def test_a_resume_in_mid_burst_dispatches_for_the_steps_that_are_left_of_it() -> None:
+    """One step of two, and the budget of one more."""
+    world = World(replace(PLAN, first_step=3), "elastic", (CarriedGroup("a", 1, ready=False),))
+    assert world.decided(DispatchGroups) == [DispatchGroups(1)]
+    assert world.scheduler.state.burst == Burst(index=0, first_step=3, end_step=4)
 
 
 def test_more_carried_groups_than_wanted_dispatch_nothing() -> None:
