@@ -126,6 +126,36 @@ def test_within_the_bound_groups_are_taken_in_the_order_in_which_they_became_rea
     assert tell(StepDone(2), Published(3)) == ["b"]
 
 
+def test_a_group_is_as_old_as_the_version_that_it_was_made_under_whenever_that_is_reported() -> (
+    None
+):
+    plan = SchedulePlan(
+        cells=(1, 1),
+        group_size=1,
+        groups_per_step=1,
+        steps_per_burst=1,
+        staleness_steps=1,
+        total_steps=2,
+    )
+    scheduler = make_scheduler(plan, "async")
+    events: list[Event] = [
+        Begin(),
+        GroupDispatched("a", 0),
+        ExecutionEnded("a0", "a"),
+        GroupReady("a"),
+        StepDone(0),
+        Published(1),
+        GroupDispatched("b", 0),
+        ExecutionEnded("b0", "b"),
+        GroupReady("b"),
+        StepDone(1),
+    ]
+    for event in events:
+        scheduler.decide(event, 0.0)
+        scheduler.state.check()
+    assert scheduler.state.staleness_seen == [Staleness(0, 0), Staleness(versions=1, steps=1)]
+
+
 def test_the_summary_has_mean_nearest_rank_p95_and_maximum() -> None:
     seen = [Staleness(versions=i % 2, steps=i) for i in range(1, 21)]
     summary = summarise(seen)
