@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opengyre.config.run import PolicyName
-from opengyre.scheduler.base import CarriedGroup, DispatchGroups, Finish, SchedulePlan
+from opengyre.scheduler.base import AdmitGroup, CarriedGroup, DispatchGroups, Finish, SchedulePlan
+from opengyre.scheduler.staleness import Staleness
 from opengyre.scheduler.state import Burst
 from tests.scheduler.strategies import POLICIES, plans
 from tests.scheduler.world import World
@@ -69,6 +70,32 @@ def test_a_resume_in_mid_burst_dispatches_for_the_steps_that_are_left_of_it() ->
     world = World(replace(PLAN, first_step=3), "elastic", (CarriedGroup("a", 1, ready=False),))
     assert world.decided(DispatchGroups) == [DispatchGroups(1)]
     assert world.scheduler.state.burst == Burst(index=0, first_step=3, end_step=4)
+
+
+def test_a_burst_that_a_resume_entered_in_its_middle_is_followed_by_whole_ones() -> None:
+    """Three groups are due in this burst of one step or in the next one of three. So there is a place
+    for a newer one that is ready first."""
+    plan = replace(
+        PLAN,
+        steps_per_burst=3,
+        staleness_steps=3,
+        first_step=2,
+        first_version=5,
+        total_steps=12,
+    )
+    old = (CarriedGroup(name, 4, ready=False) for name in "abc")
+    world = World(plan, "async", (*old, CarriedGroup("new", 5, ready=True)))
+    assert world.decided(AdmitGroup) == [AdmitGroup("new", 2)]
+    world.drain_newest_first()
+
+
+def test_a_carried_group_is_as_old_as_the_steps_since_its_weights() -> None:
+    """Step 5 is in the middle of the burst of version 2, which has the weights of step 4; those of
+    version 1 had two steps."""
+    plan = replace(PLAN, first_step=5, first_version=2)
+    world = World(plan, "async", (CarriedGroup("a", 1, ready=True),))
+    world.drain_newest_first()
+    assert world.scheduler.state.staleness_seen == [Staleness(versions=1, steps=3)]
 
 
 def test_more_carried_groups_than_wanted_dispatch_nothing() -> None:
