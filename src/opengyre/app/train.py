@@ -33,7 +33,7 @@ from opengyre.proxy.serving import serve
 from opengyre.proxy.session import Limits
 from opengyre.sandbox.make import make_sandbox
 from opengyre.scheduler.base import SchedulePlan
-from opengyre.scheduler.factory import make_scheduler
+from opengyre.scheduler.factory import evens_out, make_scheduler
 from opengyre.scheduler.staleness import StalenessSummary
 from opengyre.store.run import RunStore
 from opengyre.tasks.base import Task
@@ -104,6 +104,7 @@ async def open_site(
         context_tokens=config.policy.context_tokens,
         version=start.version,
         clock=world.clock,
+        evens_out=evens_out(config.schedule.policy),
     )
     executions = Executions(family)
     limits = Limits(

@@ -49,7 +49,9 @@ class LocalCluster:
         context_tokens: int,
         version: int,
         clock: Clock,
+        evens_out: bool = False,
     ) -> None:
+        """evens_out: whether executions leave a crowded cell between two calls."""
         self.version = version
         self.counters = Counters()
         self.history: list[RoleChange] = []
@@ -57,7 +59,7 @@ class LocalCluster:
         self._settings, self._clock, self._run_folder = settings, clock, run_folder
         self._roles = [CellRole.LOST] * settings.count
         self._links: list[CellLink | None] = [None] * settings.count
-        self._routes = Routes(settings.capacity)
+        self._routes = Routes(settings.capacity, evens_out=evens_out)
         self._board = Switchboard(self._routes, self._send, clock, self.counters)
         self._deliveries = Deliveries()
         self._snapshots = Snapshots(stamp=0)

@@ -1,16 +1,22 @@
-"""Where an execution's calls go. An execution stays on its cell, because its KV cache is there.
+"""Where an execution's calls go. An execution stays on its cell, because its KV cache is there; unless the
+policy wants cells that serve evenly, and its cell has clearly more executions than another.
 
 Pure: the caller says which cells serve.
 """
 
 from collections import Counter
 
+CROWDED = 0.25
+"""Of a cell's capacity: so many executions more than elsewhere make calls slower for longer than it takes
+to compute one context again."""
+
 
 class Routes:
     """Home cells of executions."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, evens_out: bool = False) -> None:
         self._capacity = capacity
+        self._evens_out = evens_out
         self._home: dict[str, int] = {}
         self._load: Counter[int] = Counter()
 
@@ -18,14 +24,15 @@ class Routes:
         """The execution's home if that serves, else a new home.
 
         A new execution goes where most capacity is free; one whose home left, to the last cell in the
-        switching order that has room, where it can stay longest. Without room: where load is least.
+        switching order that has room, where it can stay longest. Without room: where load is least. When
+        cells are to serve evenly, all go where load is least, and those of a crowded home too.
         """
         home = self._home.get(execution_id)
-        if home in serving:
+        if home in serving and not self._crowded(home, serving):
             return home
         free = {cell: self._capacity - self._load[cell] for cell in serving}
         roomy = [cell for cell in serving if free[cell] > 0]
-        if home is not None and roomy:
+        if home is not None and roomy and not self._evens_out:
             chosen = max(roomy)
         else:
             chosen = max(serving, key=lambda cell: (free[cell], cell))
@@ -33,6 +40,12 @@ class Routes:
         self._home[execution_id] = chosen
         self._load[chosen] += 1
         return chosen
+
+    def _crowded(self, home: int, serving: set[int]) -> bool:
+        if not self._evens_out:
+            return False
+        more = self._load[home] - min(self._load[cell] for cell in serving)
+        return more >= max(2, CROWDED * self._capacity)
 
     def release(self, execution_id: str) -> None:
         """The execution takes no capacity any more."""

@@ -241,6 +241,10 @@ Decision = (
 class Policy(Protocol):
     """Decides about roles and pauses, and about nothing else: staleness is equal under all."""
 
+    evens_out: bool
+    """Whether executions may change their cell between two calls, so that all cells serve about as many;
+    else an execution stays as long as its cell serves. The owner of the world places them."""
+
     def arrange(self, state: "State") -> list[Decision]:
         """Order switches and pauses, through the state's own methods, after an event."""
         ...

@@ -11,6 +11,8 @@ from opengyre.scheduler.state import Phase, State
 class Colocate:
     """The synchronous baseline. In-flight calls are held while the cells train."""
 
+    evens_out = False
+
     def arrange(self, state: State) -> list[Decision]:
         """Bring every cell to the side that the burst is on."""
         if state.phase is not Phase.DONE and state.burst_is_full:

@@ -13,6 +13,8 @@ from opengyre.scheduler.state import Phase, State
 class Elastic:
     """The policy of the design."""
 
+    evens_out: bool = False
+
     def arrange(self, state: State) -> list[Decision]:
         """Send back the cells of a past burst; then let at most one cell move."""
         returns = self.send_back(state)

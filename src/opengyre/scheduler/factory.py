@@ -22,6 +22,17 @@ def make_policy(name: PolicyName, plan: SchedulePlan) -> Policy:
             return StaticSplit(plan)
 
 
+def evens_out(name: PolicyName) -> bool:
+    """Whether the policy wants its executions spread anew between calls."""
+    kinds: dict[PolicyName, type[Policy]] = {
+        "elastic": Elastic,
+        "forecast": Forecast,
+        "colocate": Colocate,
+        "async": StaticSplit,
+    }
+    return kinds[name].evens_out
+
+
 def make_scheduler(plan: SchedulePlan, name: PolicyName) -> Scheduler:
     """A fresh scheduler. Raises UserError when the plan has no room for the policy."""
     return Scheduler(plan, make_policy(name, plan))

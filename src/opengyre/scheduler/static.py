@@ -12,6 +12,8 @@ from opengyre.scheduler.state import Phase, State
 class StaticSplit:
     """The asynchronous baseline."""
 
+    evens_out = False
+
     def __init__(self, plan: SchedulePlan) -> None:
         rollout = sum(plan.cells[plan.training_cells :]) + plan.standalone_capacity
         if not 1 <= plan.training_cells <= len(plan.cells) or rollout == 0:
