@@ -296,6 +296,13 @@ def test_async_splits_the_cells_once_and_trains_as_groups_complete() -> None:
     )
 
 
+def test_async_trains_on_all_its_cells_when_a_standalone_pool_serves() -> None:
+    play(
+        make_scheduler(replace(PLAN, training_cells=2, standalone_capacity=1), "async"),
+        [(Begin(), [SwitchCell(0, TRAINING), SwitchCell(1, TRAINING), DispatchGroups(2)])],
+    )
+
+
 def test_the_next_steps_groups_wait_for_the_step_under_way() -> None:
     play(
         make_scheduler(replace(PLAN, steps_per_burst=2, staleness_steps=0), "async"),
