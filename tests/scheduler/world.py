@@ -379,6 +379,8 @@ class World:
         assert [cell.role for cell in state.cells] == self.roles
         if self.policy in ELASTIC:
             self._check_training()
+        if self.policy == "async" and self.step < self.plan.total_steps:
+            assert ROLLOUT not in self.roles[: self.plan.training_cells]
         if boundary and not self.finished:
             self._check_outstanding()
 
