@@ -54,7 +54,7 @@ def test_a_cell_does_all_the_work_and_no_more(arrivals: list[tuple[float, float]
     one = SimCell(0, 99, kernel, fleet, lambda _caller: ended.append(kernel.now))
 
     def arrive(tokens: float) -> None:
-        one.begin(Execution("g0-0", "g0", 0, 1), tokens)
+        one.begin(Execution("g0", 0, 0, 1), tokens)
 
     for at, tokens in arrivals:
         kernel.after(at, arrive, tokens)

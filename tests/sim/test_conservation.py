@@ -198,7 +198,7 @@ def test_the_best_cell_is_the_one_that_looking_at_all_of_them_finds(
 
 
 def an_execution() -> Execution:
-    return Execution("g0-0", "g0", 0, 1)
+    return Execution("g0", 0, 0, 1)
 
 
 class Happenings:

@@ -36,7 +36,7 @@ def responses(utilisation: float, *, exponential: bool) -> list[float]:
     )
 
     def arrive(load: float) -> None:
-        caller = Execution("g0-0", "g0", 0, 1)
+        caller = Execution("g0", 0, 0, 1)
         caller.started_at = kernel.now
         work = rng.expovariate(1.0) if exponential else 1.0
         cell.begin(caller, work * SPEED)

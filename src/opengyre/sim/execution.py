@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from opengyre.sim.cells import SimCell
 
 
-NONE_DRAWN = array("d")
-"""Of an execution that did not start, or is over, or is recorded."""
+CONTEXT, CACHED, DRAWN = 0, 1, 2
+"""Places in an execution's row: tokens of its conversation so far; of these, how many its cell holds the
+KV of; then all that is drawn for it from its start to its verdict."""
+NOTHING = array("d")
+"""The row of an execution that did not start, or is over."""
 
 
 class Execution:
@@ -22,19 +25,16 @@ class Execution:
 
     __slots__ = (
         "cache",
-        "cached",
         "calls_left",
         "cell",
-        "context",
-        "drawn",
         "ended",
         "group_id",
         "held_s",
         "held_since",
-        "member",
         "move",
         "needs",
-        "sampled",
+        "place",
+        "row",
         "script",
         "seed",
         "served",
@@ -45,22 +45,17 @@ class Execution:
     )
 
     def __init__(
-        self, member: str, group_id: str, seed: int, calls: int, script: Script | None = None
+        self, group_id: str, place: int, seed: int, calls: int, script: Script | None = None
     ) -> None:
-        self.member, self.group_id = member, group_id
+        self.group_id, self.place = group_id, place
         self.seed = seed
-        self.drawn = NONE_DRAWN
-        """All that is drawn for it, from its start to its verdict."""
+        self.row = NOTHING
+        """What changes with every call, and what is drawn: in one row, so that it lies together."""
         self.used = 0
-        """How many of these it has used."""
+        """Numbers that it has used of those drawn for it; of a script, answers."""
         self.script = script
         """What it does, when it took place before; it has as many turns as calls."""
         self.calls_left = calls
-        self.context = 0.0
-        """Tokens of its conversation so far."""
-        self.cached = 0.0
-        """Of these, how many its cell holds the KV of."""
-        self.sampled = 0.0
         self.cell: SimCell | None = None
         self.cache = 0
         """Number of its cell's prefix cache that cached belongs to."""
@@ -77,3 +72,13 @@ class Execution:
         self.held_s = 0.0
         self.started_at = 0.0
         self.ended = self.truncated = False
+
+    @property
+    def member(self) -> str:
+        """Its name in the scheduler's language."""
+        return f"{self.group_id}-{self.place}"
+
+    @property
+    def context(self) -> float:
+        """Tokens of its conversation so far."""
+        return self.row[CONTEXT]

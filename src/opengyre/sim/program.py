@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator
 from itertools import islice
 
-from opengyre.sim.execution import Execution
+from opengyre.sim.execution import CACHED, CONTEXT, DRAWN, Execution
 from opengyre.sim.workload import Workload, lognormal
 
 VERDICT = 2
@@ -29,12 +29,13 @@ class Programs:
     def begin(self, execution: Execution) -> float:
         """The program starts; returns the seconds to its first call, or to its end if it has none."""
         script = execution.script
+        execution.row = row = array("d", (0.0, 0.0))
         if script is not None:
             return script.turns[0].wait_s if script.turns else script.stop_s
-        execution.context = self._load.first_prompt_tokens
+        row[CONTEXT] = self._load.first_prompt_tokens
         self._draw.seed(execution.seed)
-        execution.drawn = array("d", self._turns(execution.calls_left))
-        execution.drawn.extend(self._draw.random() for _ in range(VERDICT))
+        row.extend(self._turns(execution.calls_left))
+        row.extend(self._draw.random() for _ in range(VERDICT))
         return self._load.start_s
 
     def _turns(self, calls: int) -> Iterator[float]:
@@ -51,24 +52,35 @@ class Programs:
 
     def answer_tokens(self, execution: Execution) -> float:
         """Of the next call, whose prompt is the execution's context from now on."""
-        script = execution.script
+        script, row, used = execution.script, execution.row, execution.used
+        execution.used = used + 1
         if script is None:
-            return _next(execution)
+            return row[DRAWN + used]
         turn = script.turns[-execution.calls_left]
-        execution.context = turn.prompt_tokens
-        if execution.cached:  # else it has just begun, or left its cache behind in a move
-            execution.cached = turn.prompt_tokens - turn.new_tokens
+        row[CONTEXT] = turn.prompt_tokens
+        if row[CACHED]:  # else it has just begun, or left its cache behind in a move
+            row[CACHED] = turn.prompt_tokens - turn.new_tokens
         return turn.answer_tokens
 
     def wait_after_answer(self, execution: Execution) -> float:
         """Seconds from an answer, already counted, to the next call or the program's end."""
-        load, script, left = self._load, execution.script, execution.calls_left
+        script, left = execution.script, execution.calls_left
         if script is not None:
             return script.turns[-left].wait_s if left else script.stop_s
         if not left:
-            return load.stop_s
-        execution.context += load.observation_tokens
-        return _next(execution)
+            return self._load.stop_s
+        row, used = execution.row, execution.used
+        execution.used = used + 1
+        row[CONTEXT] += self._load.observation_tokens
+        return row[DRAWN + used]
+
+    @staticmethod
+    def sampled_tokens(execution: Execution) -> float:
+        """Of all answers that it began."""
+        used, script = execution.used, execution.script
+        if script is not None:
+            return sum((turn.answer_tokens for turn in script.turns[:used]), 0.0)
+        return sum(execution.row[DRAWN : DRAWN + used : 2], 0.0)
 
     def verdict(self, execution: Execution) -> tuple[bool, bool]:
         """Whether it is excluded; and whether its group, if this is the last verdict, has no spread."""
@@ -80,20 +92,16 @@ class Programs:
 
     def _last_draws(self, execution: Execution) -> tuple[float, float]:
         """Two numbers between 0 and 1, the next that it draws when it is over."""
-        drawn, used = execution.drawn, execution.used
-        if used == len(drawn) - VERDICT:
-            return drawn[-2], drawn[-1]
+        row, used = execution.row, execution.used
+        drawn = len(row) - DRAWN
+        if used == drawn - VERDICT:
+            return row[-2], row[-1]
         # It was cut off: its generator as it was then.
         self._draw.seed(execution.seed)
-        for _ in islice(self._turns(len(drawn)), used):
+        for _ in islice(self._turns(drawn), used):
             pass
         return self._draw.random(), self._draw.random()
 
 
 def _spread(mean: float, spread: float, draw: random.Random) -> float:
     return lognormal(mean, spread, draw.gauss(0.0, 1.0)) if spread else mean
-
-
-def _next(execution: Execution) -> float:
-    execution.used += 1
-    return execution.drawn[execution.used - 1]

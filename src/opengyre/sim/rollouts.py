@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from opengyre.sim.cells import SimCell
-from opengyre.sim.execution import Execution
+from opengyre.sim.execution import CACHED, CONTEXT, Execution
 from opengyre.sim.fleet import Fleet
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.limits import Limits
@@ -92,17 +92,17 @@ class Rollouts:
 
     def _call(self, execution: Execution) -> None:
         answer = self.programs.answer_tokens(execution)
-        execution.sampled += answer
         cell = execution.cell
         if cell is None or self.paused:
             self._serving.hold(execution, answer, warm=False)
         else:
             cell = self._evened_out(execution, cell)
             self._serving.serve(execution, cell, answer)
-        execution.context += answer
+        execution.row[CONTEXT] += answer
 
     def _answered(self, execution: Execution) -> None:
-        execution.cached = execution.context
+        row = execution.row
+        row[CACHED] = row[CONTEXT]
         execution.calls_left -= 1
         wait = self.programs.wait_after_answer(execution)
         if wait or execution.calls_left:
@@ -144,7 +144,7 @@ class Rollouts:
             return cell
         self._move_out(execution)
         self._settle_in(execution, other)
-        execution.cached = 0.0
+        execution.row[CACHED] = 0.0
         return other
 
     # -- places --------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Rollouts:
         self._serving.evict(cell, keeps_kv=keeps_kv)
         for execution in list(cell.residents):
             execution.move += 1
-            execution.cached = 0.0
+            execution.row[CACHED] = 0.0
             execution.warm = execution.warm and keeps_kv
             self._move_out(execution)
             self._settle_elsewhere(execution)

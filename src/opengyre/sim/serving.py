@@ -5,7 +5,7 @@ until a cell serves.
 """
 
 from opengyre.sim.cells import SimCell
-from opengyre.sim.execution import Execution
+from opengyre.sim.execution import CACHED, CONTEXT, Execution
 from opengyre.sim.kernel import Kernel
 from opengyre.sim.tally import Tally
 from opengyre.sim.workload import Machine
@@ -20,7 +20,7 @@ class Serving:
 
     def serve(self, execution: Execution, cell: SimCell, answer: float) -> None:
         """A new call: what of its prompt is not in the cell's cache, then its answer."""
-        warm = execution.cached if execution.cache == cell.cache else 0.0
+        warm = execution.row[CACHED] if execution.cache == cell.cache else 0.0
         execution.cache = cell.cache
         cell.begin(execution, answer + self.prompt_cost(execution, warm))
 
@@ -49,7 +49,7 @@ class Serving:
         if not execution.warm:
             self._go_on_moved(execution)
             return
-        seconds = execution.context / self._machine.kv_move_tokens_s
+        seconds = execution.row[CONTEXT] / self._machine.kv_move_tokens_s
         self._kernel.after(seconds, self._kv_arrived, (execution, execution.move))
 
     def _kv_arrived(self, moved: tuple[Execution, int]) -> None:
@@ -84,7 +84,7 @@ class Serving:
 
     def prompt_cost(self, execution: Execution, warm: float) -> float:
         """Decoded tokens that computing its context takes, but for so many tokens of it."""
-        fresh = max(0.0, execution.context - warm)
+        fresh = max(0.0, execution.row[CONTEXT] - warm)
         self._tally.prefilled_tokens += fresh
         return fresh * self._prefill_weight
 

@@ -26,7 +26,7 @@ class _Worker:
     """Of the micro-step in hand: a lost cell's never ends."""
     share: deque[float] = field(default_factory=deque)
     """Under a barrier: what is this cell's to do."""
-    leaving: Callable[[], None] | None = None
+    leaving: Callable[[], object] | None = None
 
 
 class Training:
@@ -88,7 +88,7 @@ class Training:
         self._hand_out()
         self._maybe_step()
 
-    def leave(self, cell: int, left: Callable[[], None]) -> None:
+    def leave(self, cell: int, left: Callable[[], object]) -> None:
         """A cell goes when it has no micro-step in hand; left is told."""
         worker = self._workers[cell]
         self._take_back(worker)

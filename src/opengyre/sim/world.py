@@ -40,7 +40,7 @@ from opengyre.scheduler.base import (
 )
 from opengyre.scheduler.factory import make_policy
 from opengyre.scheduler.scheduler import Scheduler
-from opengyre.sim.execution import NONE_DRAWN, Execution
+from opengyre.sim.execution import CONTEXT, NOTHING, Execution
 from opengyre.sim.kernel import Kernel, uncollected
 from opengyre.sim.outcome import Outcome, RoleChange
 from opengyre.sim.rollouts import Rollouts
@@ -231,7 +231,7 @@ class World:
             own = draw.getrandbits(64)
             script = scripts[place] if scripts else None
             calls = len(script.turns) if script else max(1, round(size))
-            execution = Execution(f"{group_id}-{place}", group_id, own, calls, script)
+            execution = Execution(group_id, place, own, calls, script)
             group.executions.append(execution)
             self._rollouts.order(execution)
         self._groups[group_id] = group
@@ -251,7 +251,7 @@ class World:
         tally = self.tally
         tally.executions += 1
         tally.truncated += execution.truncated
-        tally.sampled_tokens += execution.sampled
+        tally.sampled_tokens += self._rollouts.programs.sampled_tokens(execution)
         self._tell(ExecutionEnded(execution.member, execution.group_id))
         self.kernel.after(self._setting.workload.evaluation_s, self._verdict, execution)
 
@@ -267,13 +267,13 @@ class World:
         elif script is not None:
             group.tokens.append(script.trained_tokens)
         else:
-            group.tokens.append(execution.context * load.trained_share)
+            group.tokens.append(execution.row[CONTEXT] * load.trained_share)
         if group.verdicts == len(group.executions):
             if no_spread:
                 group.tokens.clear()
             self._outcome.executions_s.append(group.durations)
             self._tell(GroupReady(execution.group_id))
-        execution.drawn = NONE_DRAWN
+        execution.row = NOTHING
 
     def _told_to_train(self) -> int:
         return len(self._trainers)
