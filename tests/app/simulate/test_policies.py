@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 from opengyre.app.cli import app
 from opengyre.app.simulate import commands, policies
 from opengyre.app.simulate.candidates import (
+    Even,
     IdleReturn,
     Patient,
     ReadyFirst,
+    Settled,
     StayOn,
 )
 from opengyre.app.simulate.policies import compare, draw_case
@@ -76,6 +78,8 @@ CANDIDATES: dict[str, Candidate] = {
     "stay": Candidate(StayOn, "elastic"),
     "idle": Candidate(IdleReturn, "elastic", Homely),
     "forecast": Candidate(Forecast),
+    "settled": Candidate(Settled),
+    "even": Candidate(Even, "elastic"),
     "hermit": Candidate(Hermit),
 }
 SMALL = SchedulePlan(
@@ -130,7 +134,7 @@ def test_the_settings_have_the_share_of_training_that_they_say() -> None:
 
 
 def test_the_comparison_is_the_same_again() -> None:
-    names = ("forecast: learned remaining time", "micro-step: a whole group")
+    names = ("forecast: learned time, even cells", "micro-step: a whole group")
     one, again = (list(compare([draw_case(n, 0) for n in range(2)], names)) for _ in range(2))
     assert one == again
     assert one[1].mean < 0

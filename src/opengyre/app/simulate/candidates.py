@@ -1,14 +1,15 @@
 """Policies that were tried against elastic; `opengyre simulate policies` says how they fare.
 
-Invariant: each only holds back a satellite that elastic would let join, or sends satellites home
-earlier. So whatever elastic keeps they keep, and as the core always joins, every run ends.
+Invariant: each only holds back a satellite that elastic would let join, sends satellites home earlier,
+or lets executions change cells. So whatever elastic keeps they keep, and as the core always joins,
+every run ends.
 """
 
 from opengyre.core.reasons import CellRole
 from opengyre.scheduler.base import CORE, Decision
 from opengyre.scheduler.cells import Cell
 from opengyre.scheduler.elastic import Elastic
-from opengyre.scheduler.forecast import EarlyReturn
+from opengyre.scheduler.forecast import EarlyReturn, Forecast
 from opengyre.scheduler.state import Phase, State
 
 
@@ -61,3 +62,15 @@ class IdleReturn(Elastic):
         training = state.cells.having(CellRole.TRAINING)
         idle = [cell for cell in training if cell.index != CORE]
         return [*returns, *(state.order_switch(cell, CellRole.ROLLOUT) for cell in idle)]
+
+
+class Even(Elastic):
+    """Executions leave a crowded cell between two calls."""
+
+    evens_out = True
+
+
+class Settled(Forecast):
+    """Executions stay where they are."""
+
+    evens_out = False

@@ -16,7 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from opengyre.app.simulate.build import Scene, build
-from opengyre.app.simulate.candidates import IdleReturn, Patient, ReadyFirst, StayOn
+from opengyre.app.simulate.candidates import (
+    Even,
+    IdleReturn,
+    Patient,
+    ReadyFirst,
+    Settled,
+    StayOn,
+)
 from opengyre.app.simulate.contest import POLICIES, Candidate, candidate_of
 from opengyre.app.simulate.ensemble import Fitted
 from opengyre.app.simulate.tuning import tuned
@@ -175,7 +182,9 @@ CONTENDERS: dict[str, Change] = {
     "patient: join at 85% of the room": _by(partial(Patient, 0.85)),
     "patient: join at 60% of the room": _by(partial(Patient, 0.6)),
     "patient: join at 40% of the room": _by(partial(Patient, 0.4)),
-    "forecast: learned remaining time": _by(Forecast),
+    "forecast: learned time, even cells": _by(Forecast),
+    "forecast, executions staying": _by(Settled),
+    "elastic, even cells": _by(Even),
     "forecast without patience": _by(partial(Forecast, math.inf)),
     "a satellite for each ready group": _by(ReadyFirst),
     "satellites stay on for ready groups": _by(StayOn),
