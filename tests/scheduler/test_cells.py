@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opengyre.core.reasons import CellRole
@@ -104,6 +104,8 @@ class Books:
 HAPPENINGS: list[Callable[[Books, int], None]] = [
     Books.next_burst,
     Books.order,
+    Books.order,
+    Books.report_training,
     Books.report_training,
     Books.report_rollout,
     Books.keep,
@@ -113,11 +115,26 @@ HAPPENINGS: list[Callable[[Books, int], None]] = [
 
 
 @given(
-    capacities=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    capacities=st.lists(st.integers(1, 3), min_size=1, max_size=3),
     standalone_capacity=st.integers(0, 2),
     happenings=st.lists(
-        st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 3)), min_size=10, max_size=60
+        st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 5)), min_size=10, max_size=60
     ),
+)
+@example(
+    capacities=[1, 1],
+    standalone_capacity=0,
+    happenings=[
+        (Books.order, 0),
+        (Books.report_training, 0),
+        (Books.next_burst, 0),
+        (Books.order, 1),
+        (Books.report_training, 1),
+        (Books.keep, 0),
+        (Books.keep, 0),
+        (Books.next_burst, 0),
+        (Books.keep, 1),
+    ],
 )
 def test_what_is_kept_up_to_date_is_what_searching_all_cells_finds(
     capacities: list[int],

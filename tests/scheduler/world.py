@@ -351,10 +351,10 @@ class World:
     def _judge_return(self, cell: int) -> None:
         if self.told[cell] < self.version:
             return  # its burst is over
-        steps = self.step - self.published_step
-        last = self.step % self.plan.steps_per_burst == 0 and self.step < self.plan.total_steps
-        if self.policy == "forecast" and cell and steps and last:
+        ends = {self.plan.total_steps, self.published_step + self.plan.steps_per_burst}
+        if self.policy == "forecast" and cell and self.step in ends - {self.plan.total_steps}:
             return  # its burst's last step is done
+        assert self.step not in ends, "weights are on their way"
         assert self.waterlevel > 0, "nobody waits for it"
         assert self.capacity == 0, "others serve"
         assert SWITCHING not in self.roles, "one switch at a time"
