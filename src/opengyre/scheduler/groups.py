@@ -12,7 +12,7 @@ from itertools import chain
 from opengyre.scheduler.base import CarriedGroup
 
 
-@dataclass
+@dataclass(slots=True)
 class Group:
     """One outstanding group."""
 
@@ -25,8 +25,8 @@ class Group:
     """Members that have not ended."""
     complete: bool = False
     """Ready, or chosen since."""
-    started: set[str] = field(default_factory=set)
-    ended: set[str] = field(default_factory=set)
+    members: dict[str, bool] = field(default_factory=dict)
+    """Those that started, and whether they ended."""
 
 
 class Groups:
@@ -107,17 +107,17 @@ class Groups:
     def start(self, execution_id: str, group_id: str) -> bool:
         """An execution runs; False when that is known (a retry)."""
         group = self._known(group_id)
-        if execution_id in group.started:
+        if execution_id in group.members:
             return False
-        group.started.add(execution_id)
+        group.members[execution_id] = False
         return True
 
     def end(self, execution_id: str, group_id: str) -> None:
         """An execution is over."""
         group = self._known(group_id)
-        assert execution_id not in group.ended, f"{execution_id} ended before"
+        assert not group.members.get(execution_id), f"{execution_id} ended before"
         assert group.live > 0, f"{group_id} has no live member"
-        group.ended.add(execution_id)
+        group.members[execution_id] = True
         group.live -= 1
 
     def complete(self, group_id: str) -> None:
@@ -163,4 +163,4 @@ class Groups:
         unchosen = [g.version for g in self.outstanding.values() if g.group_id not in self.chosen]
         assert self.waiting == Counter([*self.ordered, *unchosen]), self.waiting
         for group in self.outstanding.values():
-            assert 0 <= group.live <= self._size - len(group.ended), group
+            assert 0 <= group.live <= self._size - sum(group.members.values()), group

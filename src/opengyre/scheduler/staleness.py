@@ -55,7 +55,7 @@ def _due(waiting: Mapping[int, int], newest: int) -> int:
     return sum(count for version, count in waiting.items() if version <= newest)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Staleness:
     """Age of one consumed group."""
 

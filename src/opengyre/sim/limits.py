@@ -21,15 +21,15 @@ class Limits:
     ) -> None:
         self._kernel, self._limit_s = kernel, limit_s
         self._reached = reached
-        self._running: OrderedDict[Execution, tuple[float, int]] = OrderedDict()
-        """When each comes to its limit, and the number of that event."""
+        self._running: OrderedDict[Execution, int] = OrderedDict()
+        """The number of the event that each comes to its limit."""
         self._armed = False
 
     def watch(self, execution: Execution) -> None:
-        """It starts now."""
+        """It started now."""
         if math.isinf(self._limit_s):
             return
-        self._running[execution] = (self._kernel.now + self._limit_s, self._kernel.number())
+        self._running[execution] = self._kernel.number()
         if not self._armed:
             self._arm()
 
@@ -41,7 +41,8 @@ class Limits:
         first = next(iter(self._running), None)
         self._armed = first is not None
         if first is not None:
-            self._kernel.put(*self._running[first], self._ring, first)
+            limit = first.started_at + self._limit_s
+            self._kernel.put(limit, self._running[first], self._ring, first)
 
     def _ring(self, execution: Execution) -> None:
         due = self._running.pop(execution, None) is not None

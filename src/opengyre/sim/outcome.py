@@ -1,5 +1,9 @@
-"""What a simulation came to."""
+"""What a simulation came to.
 
+What is noted of every execution is kept as numbers in rows, not as objects: a world makes millions.
+"""
+
+from array import array
 from dataclasses import dataclass, field
 
 from opengyre.core.reasons import CellRole
@@ -7,7 +11,7 @@ from opengyre.scheduler.staleness import StalenessSummary
 from opengyre.sim.tally import Tally
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RoleChange:
     """A cell took a role."""
 
@@ -26,11 +30,7 @@ class Outcome:
     """End of each optimiser step."""
     published: list[float] = field(default_factory=list)
     """When each new version was everywhere."""
-    executions_s: list[list[float]] = field(default_factory=list)
-    """Durations of each finished group's executions."""
     roles: list[RoleChange] = field(default_factory=list)
-    waterlevel: list[tuple[float, int]] = field(default_factory=list)
-    """(time, live executions) at each dispatch and each end."""
     tally: Tally = field(default_factory=Tally)
     staleness: StalenessSummary | None = None
     rollout_busy_s: float = 0.0
@@ -41,15 +41,37 @@ class Outcome:
     events: int = 0
     log: list[str] = field(default_factory=list)
     """A line an event of the scheduler, when asked for."""
+    _durations: "list[array[float]]" = field(default_factory=list)
+    _level_at: "array[float]" = field(default_factory=lambda: array("d"))
+    _levels: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def ended(self, durations: "array[float]") -> None:
+        """A group is finished; durations of its executions."""
+        self._durations.append(durations)
+
+    def level(self, live: int, at: float) -> None:
+        """So many executions are live after a dispatch or an end."""
+        self._level_at.append(at)
+        self._levels.append(live)
+
+    @property
+    def executions_s(self) -> list[list[float]]:
+        """Durations of each finished group's executions."""
+        return [list(group) for group in self._durations]
+
+    @property
+    def waterlevel(self) -> list[tuple[float, int]]:
+        """(time, live executions) at each dispatch and each end."""
+        return list(zip(self._level_at, self._levels, strict=True))
 
     @property
     def slowest_over_mean(self) -> float:
         """Mean over groups of the slowest execution over the group's mean."""
-        ratios = [max(group) * len(group) / sum(group) for group in self.executions_s]
+        ratios = [max(group) * len(group) / sum(group) for group in self._durations]
         return sum(ratios) / len(ratios)
 
     @property
     def execution_s(self) -> float:
         """Mean duration of an execution."""
-        all_of_them = [seconds for group in self.executions_s for seconds in group]
+        all_of_them = [seconds for group in self._durations for seconds in group]
         return sum(all_of_them) / len(all_of_them)

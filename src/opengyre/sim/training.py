@@ -7,8 +7,8 @@ numbers, and the longest share decides.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from opengyre.scheduler.base import CORE
 from opengyre.sim.kernel import Kernel
@@ -16,7 +16,7 @@ from opengyre.sim.tally import Tally
 from opengyre.sim.workload import Machine
 
 
-@dataclass
+@dataclass(slots=True)
 class _Worker:
     """A cell in training."""
 
@@ -24,7 +24,7 @@ class _Worker:
     """Tokens of the micro-step in hand; 0 = idle."""
     number: int = 0
     """Of the micro-step in hand: a lost cell's never ends."""
-    share: deque[float] = field(default_factory=deque)
+    share: deque[float] | None = None
     """Under a barrier: what is this cell's to do."""
     leaving: Callable[[], object] | None = None
 
@@ -62,7 +62,7 @@ class Training:
         self._told_s = 0.0
         """Of it, what the steps that are done took."""
 
-    def admit(self, executions: list[float]) -> None:
+    def admit(self, executions: Sequence[float]) -> None:
         """Tokens of a group's executions join the step under way."""
         self._tally.trained_tokens += sum(executions)
         if not self._streaming:
@@ -127,15 +127,17 @@ class Training:
         cells = sorted(self._workers)
         for place, tokens in enumerate(self._batch):
             pieces = self._pieces(tokens)
-            self._workers[cells[place % len(cells)]].share += pieces
+            worker = self._workers[cells[place % len(cells)]]
+            worker.share = worker.share or deque()
+            worker.share += pieces
             self._open += len(pieces)
         self._batch = []
         for cell in list(self._idle):
             self._offer(cell)
 
     def _take_back(self, worker: _Worker) -> None:
-        self._queue += worker.share
-        worker.share.clear()
+        self._queue += worker.share or ()
+        worker.share = None
 
     def _forget(self, cell: int) -> None:
         del self._workers[cell]

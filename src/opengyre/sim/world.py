@@ -6,9 +6,10 @@ same seed gives the same events in the same order.
 
 import math
 import random
+from array import array
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from opengyre.config.run import PolicyName
 from opengyre.core.reasons import CellRole
@@ -52,14 +53,13 @@ MOST_EVENTS_PER_EXECUTION = 100_000
 """More than any execution makes; a simulation that goes beyond will never end."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Group:
     """A group on its way to a step."""
 
-    executions: list[Execution] = field(default_factory=list)
-    durations: list[float] = field(default_factory=list)
-    verdicts: int = 0
-    tokens: list[float] = field(default_factory=list)
+    executions: list[Execution]
+    durations: "array[float]"
+    tokens: "array[float]"
     """What training costs, of each scored execution."""
 
 
@@ -176,8 +176,7 @@ class World:
             for decision in self._scheduler.decide(event, self.kernel.now):
                 self._carry_out(decision)
             if isinstance(event, GroupDispatched | ExecutionEnded):
-                level = self._scheduler.state.waterlevel
-                self._outcome.waterlevel.append((self.kernel.now, level))
+                self._outcome.level(self._scheduler.state.waterlevel, self.kernel.now)
             self._rollouts.fill()
         self._telling = False
 
@@ -225,7 +224,7 @@ class World:
         draw = random.Random(f"{self._setting.seed}/{number}")
         scripts = self._scripts(number, draw) if load.recorded else None
         task = lognormal(1.0, load.task_spread, draw.gauss(0.0, 1.0))
-        group = _Group()
+        group = _Group([], array("d"), array("d"))
         for place in range(self._plan.group_size):
             size = task * lognormal(load.calls, load.member_spread, draw.gauss(0.0, 1.0))
             own = draw.getrandbits(64)
@@ -258,7 +257,6 @@ class World:
     def _verdict(self, execution: Execution) -> None:
         load = self._setting.workload
         group = self._groups[execution.group_id]
-        group.verdicts += 1
         group.durations.append(self.kernel.now - load.evaluation_s - execution.started_at)
         script = execution.script
         excluded, no_spread = self._rollouts.programs.verdict(execution)
@@ -268,10 +266,10 @@ class World:
             group.tokens.append(script.trained_tokens)
         else:
             group.tokens.append(execution.row[CONTEXT] * load.trained_share)
-        if group.verdicts == len(group.executions):
+        if len(group.durations) == len(group.executions):
             if no_spread:
-                group.tokens.clear()
-            self._outcome.executions_s.append(group.durations)
+                del group.tokens[:]
+            self._outcome.ended(group.durations)
             self._tell(GroupReady(execution.group_id))
         execution.row = NOTHING
 
