@@ -46,6 +46,10 @@ class Cells(RuleBasedStateMachine):
         self.counters = Counters()
         self.board = Switchboard(Routes(2), self.send, FakeClock(), self.counters)
         self.flights: list[tuple[Flight, list[int]]] = []
+        self.given: dict[str, list[int]] = {}
+        """Cells that each call was given to."""
+        self.told: dict[str, list[int]] = {}
+        """Of these, those that its consumer knows of."""
         self.ended: set[int] = set()
         self.gone: set[int] = set()
 
@@ -53,6 +57,7 @@ class Cells(RuleBasedStateMachine):
         assert request.prompt_ids == PROMPT + list(range(request.first_index))
         assert request.first_index < LENGTH
         self.at[cell][request.request_id] = request.first_index
+        self.given.setdefault(request.request_id.split(".")[0], []).append(cell)
 
     @rule(execution=st.sampled_from("abc"))
     def call(self, execution: str) -> None:
@@ -118,6 +123,8 @@ class Cells(RuleBasedStateMachine):
                     self.ended.add(index)
                     continue
                 tokens.extend(item.token_ids)
+                self.told.setdefault(item.request_id, []).extend(item.cells)
+                assert self.told[item.request_id] == self.given[item.request_id]
                 if item.finish:
                     assert len(tokens) == LENGTH
                     self.ended.add(index)

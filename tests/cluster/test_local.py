@@ -58,12 +58,20 @@ async def started(
     return task
 
 
+def cells_of(chunks: list[TokenChunk]) -> list[int]:
+    """That the call was given to, in order."""
+    return [cell for chunk in chunks for cell in chunk.cells]
+
+
 async def test_a_call_moved_with_its_kv_draws_the_same_tokens(cluster):
     want = await whole(cluster, request("still", execution="x1"))
     chunks: list[TokenChunk] = []
     task = await started(cluster, request("moving", execution="x1"), chunks)
-    report = await cluster.to_training(cluster.home("x1"))
+    home = cluster.home("x1")
+    report = await cluster.to_training(home)
     await task
+    assert cells_of(want) == [home]
+    assert cells_of(chunks) == [home, 1 - home]
     assert (report.moved_with_kv, report.recomputed) == (1, 0)
     assert tokens_of(chunks) == tokens_of(want)
     assert chunks[-1].finish is FinishReason.LENGTH
@@ -121,6 +129,7 @@ async def test_a_call_survives_the_death_of_its_cell(cluster):
     await task
     assert tokens_of(chunks) == tokens_of(want)
     assert sum(c.moves_recomputed for c in chunks) == 1
+    assert cells_of(chunks) == [1, 0]
 
 
 async def test_many_calls_keep_their_tokens_while_cells_switch_back_and_forth(cluster):

@@ -1,6 +1,6 @@
 """A whole proxy on a real local port, with a scripted policy behind it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -59,11 +59,12 @@ async def start() -> AsyncIterator[Start]:
             max_live_calls: int = 256,
             family: Family = FAMILY,
             journal: Journal | None = None,
+            cells: Sequence[int] = (),
         ) -> World:
             memory = MemoryRecorder()
             executions = Executions(family, journal)
             executions.open("e1", KEY, harness=harness, seed=7)
-            generator = ScriptedGenerator(family, script)
+            generator = ScriptedGenerator(family, script, cells=cells)
             limits = Limits(
                 context_tokens=context_tokens,
                 max_new_tokens=400,

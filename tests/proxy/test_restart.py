@@ -77,14 +77,19 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     async with AsyncExitStack() as stack:
 
         async def begin(
-            script: Any, *, version: int = 0, halt_after: int = 1 << 30, harness: str = "command"
+            script: Any,
+            *,
+            version: int = 0,
+            halt_after: int = 1 << 30,
+            harness: str = "command",
+            cells: tuple[int, ...] = (),
         ) -> Proxy:
             store = RunStore(tmp_path / "run.sqlite")
             stack.callback(store.close)
             executions = reopen(FAMILY, store.journal)
             if "e1" not in executions:
                 executions.open("e1", KEY, harness=harness, seed=7)
-            generator = ScriptedGenerator(FAMILY, script, version=version)
+            generator = ScriptedGenerator(FAMILY, script, version=version, cells=cells)
             halting = Halting(generator, halt_after)
             app = build_app(executions, halting, store, FAMILY, LIMITS, WallClock(), RandomIds())
             serving = await serve(app, port=0)
@@ -109,12 +114,12 @@ def echo(told: Any) -> dict[str, Any]:
 async def test_an_unfinished_answer_goes_on_from_its_tokens_under_the_version_of_the_time(
     live: Live,
 ) -> None:
-    first = await live([LONG], version=3, halt_after=40)
+    first = await live([LONG], version=3, halt_after=40, cells=(0, 1))
     asking = asyncio.ensure_future(first.ask(body(user("Hi"))))
     await first.halting.halted.wait()
     await first.stop()
     assert (await asking)["type"] == "error"
-    second = await live([LONG], version=4)
+    second = await live([LONG], version=4, cells=(2,))
     told = await second.ask(body(user("Hi")))
     assert told["content"][0]["text"] == LONG
     (request,) = second.generator.requests
@@ -124,6 +129,7 @@ async def test_an_unfinished_answer_goes_on_from_its_tokens_under_the_version_of
     assert call.output_ids == [*FAMILY.encode(LONG), FAMILY.stop_ids[0]]
     whole = len(call.output_ids)
     assert call.versions == [VersionSpan(3, 0, 40), VersionSpan(4, 40, whole)]
+    assert call.cells == [0, 1, 2]
     assert len(call.output_logprobs) == whole
     assert request.request_id == first.generator.requests[0].request_id == call.call_id
     report = await second.executions.close("e1")

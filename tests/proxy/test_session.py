@@ -46,6 +46,22 @@ async def test_a_retry_in_flight_gets_the_same_answer(start: Start) -> None:
     assert (report.calls, report.complete_replies, report.repeated_calls) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("cells", [(), (1,), (1, 0)])
+async def test_a_call_says_which_cells_it_was_given_to(
+    start: Start, cells: tuple[int, ...]
+) -> None:
+    world = await start(["An answer of more than a chunk of tokens."], cells=cells)
+    async with aiohttp.ClientSession() as session:
+        await post(session, world, body())
+    (call,) = world.calls
+    assert call.cells == list(cells)
+    assert call.cell == (cells[-1] if cells else None)
+    report = await world.executions.close("e1")
+    tokens = len(call.output_ids)
+    assert report.calls_by_cell == ({cells[-1]: 1} if cells else {})
+    assert report.tokens_by_cell == ({cells[-1]: tokens} if cells else {})
+
+
 async def test_a_retry_after_delivery_is_a_sibling_and_reuses_the_prompt(start: Start) -> None:
     world = await start(["One.", "Two."])
     async with aiohttp.ClientSession() as session:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from opengyre.core.errors import StoreError, UserError
 from opengyre.core.reasons import Ending, FinishReason, Role, VerdictKind
 from opengyre.core.records import Call, ExecutionRecord, Verdict, VersionSpan
-from opengyre.store.rows import EventRow, GroupRow, GroupState, StepRow
+from opengyre.store.rows import EventRow, GroupRow, GroupState, LifeRow, StepRow
 from opengyre.store.run import RunStore
 
 
@@ -256,7 +257,11 @@ def test_a_store_of_another_schema_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "without"),
-    [(1, ("doors", "begun", "progress", "traces", "ends")), (2, ("ends",))],
+    [
+        (1, ("doors", "begun", "progress", "traces", "ends", "lives")),
+        (2, ("ends", "lives")),
+        (3, ("lives",)),
+    ],
 )
 async def test_a_store_of_an_older_schema_gets_the_tables_that_it_lacks(
     tmp_path: Path, schema: int, without: tuple[str, ...]
@@ -272,3 +277,46 @@ async def test_a_store_of_an_older_schema_gets_the_tables_that_it_lacks(
         assert again.calls("e1") == [a_call()]
         assert again.journal.open_doors() == []
         assert again.ends() == []
+        assert again.lives() == []
+        await again.begin_life()
+        assert len(again.lives()) == 1
+
+
+async def test_calls_of_older_versions_say_nothing_of_cells(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    older = {
+        name: value for name, value in msgspec.to_builtins(a_call()).items() if name != "cells"
+    }
+    with RunStore(path) as store:
+        await store.record(msgspec.structs.replace(a_call("e2"), cells=[1, 0]))
+        row = ("e1", 0, msgspec.msgpack.encode(older))
+        await store._writer.write(("INSERT INTO calls VALUES (?, ?, ?)", row))
+        assert store.calls("e1") == [a_call()]
+        assert store.calls("e1")[0].cell is None
+        assert [(call.cells, call.cell) for call in store.calls("e2")] == [([1, 0], 0)]
+
+
+async def test_each_process_goes_on_after_the_last_time_that_another_one_recorded(
+    tmp_path: Path,
+) -> None:
+    """A call whose execution never ends is a sign of life too."""
+    with RunStore(tmp_path / "run.sqlite") as store:
+        await store.begin_life()
+        await store.put_event(EventRow(at=3.0, kind="phase", fields={"name": "training"}))
+        await store.record(msgspec.structs.replace(a_call(), ended_at=8.0))
+        await store.put_event(EventRow(at=5.0, kind="role", fields={"cell": 0.0}))
+        assert store.lives() == [LifeRow(began=0.0, alive=8.0)]
+    with RunStore(tmp_path / "run.sqlite") as again:
+        assert again.last_second() == 8.0
+        await again.begin_life()
+        await again.put_event(EventRow(at=9.5, kind="phase", fields={"name": "training"}))
+        assert again.lives() == [LifeRow(began=0.0, alive=8.0), LifeRow(began=8.0, alive=9.5)]
+
+
+async def test_a_refused_call_is_no_sign_of_life(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "run.sqlite") as store:
+        await store.begin_life()
+        await store.record(a_call())
+        with pytest.raises(StoreError):
+            await store.record(msgspec.structs.replace(a_call(), ended_at=50.0))
+        assert store.last_second() == 1.0

@@ -4,7 +4,7 @@ Invariant: like an engine, it never gives more than max_new_tokens and ends with
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -32,11 +32,14 @@ class ScriptedGenerator:
         *,
         chunk_tokens: int = 4,
         version: int = 0,
+        cells: Sequence[int] = (),
     ) -> None:
+        """cells: that every request is given to: the i-th with its i-th chunk, as if it moved then."""
         self._family = family
         self._script = script if callable(script) else _reader(list(script))
         self._chunk_tokens = chunk_tokens
         self._version = version
+        self._cells = cells
         self.requests: list[GenerateRequest] = []
         self.cancelled: list[str] = []
         """Ids of requests whose iterator was closed before its finish."""
@@ -80,9 +83,13 @@ class ScriptedGenerator:
             cut[start : start + self._chunk_tokens]
             for start in range(request.first_index, len(cut), self._chunk_tokens)
         ]
-        return [
+        chunks = [
             *(self._chunk(request, piece, None) for piece in pieces),
             self._chunk(request, [], FinishReason.STOP if stopped else FinishReason.LENGTH),
+        ]
+        return [
+            msgspec.structs.replace(chunk, cells=list(self._cells[place : place + 1]))
+            for place, chunk in enumerate(chunks)
         ]
 
     def _chunk(

@@ -382,9 +382,9 @@ def _stop_words(run: Measured) -> str:
     count, quiet = len(run.stops), len(run.undisturbed())
     times = "once" if count == 1 else f"{count} times"
     took = ", ".join(f"{stop.seconds:.1f}" for stop in run.stops)
-    kept = f"the {quiet} of {len(run.steps)} steps of bursts without a stop are compared"
+    kept = f"The {quiet} of {len(run.steps)} steps of bursts without a stop are compared"
     if quiet == len(run.steps):
-        kept = "no burst is without one: all steps are compared, with what was done twice"
+        kept = "No burst is without one: all steps are compared, with what was done twice"
     return (
         f"the run was stopped {times}: {took} s from the last sign of life to the next dispatch are taken "
         f"out of all times. {run.begun_anew} executions that had made calls began anew: they are "

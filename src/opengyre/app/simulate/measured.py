@@ -247,8 +247,9 @@ class _Reader:
             planned_steps=max(self._config.run.steps, len(steps)),
             spans=tuple(self._spans(steps[-1].at, cells.count)),
             levels=tuple(
-                (self._time.run(event.at), int(event.fields["waterlevel"]))
+                (at, int(event.fields["waterlevel"]))
                 for event in store.events("waterlevel")
+                if (at := self._time.run(event.at)) >= 0  # or of a process of which nothing is left
             ),
             stops=self._time.stops,
             begun_anew=self._begun_anew,

@@ -56,7 +56,7 @@ class RolloutTimes:
         if place < 0:
             return None
         span = self._served[cell][place]
-        return span if at <= span.end else None
+        return span if at < span.end else None
 
     def _serves_from(self, cell: int, at: float) -> float:
         """At once, or when it comes back."""
