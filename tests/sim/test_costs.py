@@ -147,6 +147,40 @@ def test_a_call_that_is_moved_again_while_its_cache_is_on_its_way_counts_once() 
     assert outcome.executions_s[2] == [pytest.approx(190.0 / ALONE + 2.0 + 490.0 / 10.0)]
 
 
+def test_an_execution_whose_call_is_on_its_way_ends_at_its_limit() -> None:
+    """The cache of its call leaves the core at 10 s and would arrive at 59 s."""
+    scripts = (script(stop=10.0), script((0.0, 300.0, 300.0, 190.0)))
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 1), group_size=1, staleness_steps=1, total_steps=2),
+            policy="elastic",
+            workload=load(limit_s=30.0, recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(kv_move_tokens_s=10.0),
+        )
+    )
+    assert outcome.executions_s == [[10.0], [30.0]]
+    assert outcome.tally.truncated == 1
+    assert outcome.tally.moved_with_kv == 0
+
+
+def test_calls_on_the_standalone_pool_stand_still_while_colocate_trains() -> None:
+    """The long one is on the pool. From 10 s on it is held, until the only cell is back at 20 s."""
+    scripts = (script((0.0, 0.0, 0.0, 150.0)), script(stop=10.0))
+    outcome = simulate(
+        Setting(
+            plan=plan(
+                cells=(1,), standalone_capacity=1, group_size=1, staleness_steps=1, total_steps=2
+            ),
+            policy="colocate",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(to_training_s=3.0, publish_s=5.0, to_rollout_s=2.0),
+        )
+    )
+    assert outcome.published[0] == pytest.approx(18.0)
+    assert outcome.executions_s == [[10.0], [pytest.approx(25.0)]]
+    assert outcome.calls_s == outcome.rollout_busy_s == pytest.approx(15.0)
+
+
 @given(at=st.floats(1.0, 20.0))
 def test_a_call_that_moves_without_its_cache_computes_its_context_again(at: float) -> None:
     short, long = script(stop=at), script((0.0, 300.0, 300.0, 190.0))
