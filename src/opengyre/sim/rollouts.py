@@ -62,8 +62,9 @@ class Rollouts:
         self._queue.append(execution)
 
     def fill(self) -> None:
-        """Start what there is room for."""
-        while self._queue and self.live < self._placement.room:
+        """Start what there is room for. In a pause nothing: cells that come back one after another would
+        each be filled before the next."""
+        while self._queue and not self.paused and self.live < self._placement.room:
             cell = self._placement.lightest()
             if cell is None:
                 return

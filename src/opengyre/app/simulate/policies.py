@@ -273,9 +273,9 @@ def _age(outcome: Outcome) -> float:
 def policies_table(drawn: Sequence[Gain], fitted: Sequence[Gain]) -> Table:
     """A line a contender."""
     table = Table(title="Faster than elastic", box=None)
-    table.add_column("contender", no_wrap=True)
-    for heading in ("mean", "rollout-heavy", "worst", "best", "older", "fitted", "worst fitted"):
-        table.add_column(heading, justify="right")
+    table.add_column("contender", overflow="fold")
+    for heading in ("mean", "heavy", "worst", "best", "older", "fitted", "its worst"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for gain, on_fitted in zip(drawn, fitted, strict=True):
         figures = (gain.mean, gain.rollout_heavy, min(gain.by_case), max(gain.by_case))
         of_fitted = (on_fitted.mean, min(on_fitted.by_case))
@@ -304,10 +304,11 @@ def run_policies(seed: int, settings: int, accepted: Sequence[Fitted]) -> list[d
             fitted.append(on_fitted)
     console.print(policies_table(drawn, fitted))
     console.print(
-        f"{len(cases)} settings, {SEEDS} seeds each; the bar is {WORTH:.0%} on average. older: mean "
-        f"age of data less elastic's, in optimiser steps. fitted: over {len(rows)} parameter sets "
-        "that were accepted on the published row",
+        f"{len(cases)} settings, {SEEDS} seeds each; the bar is {WORTH:.0%} on average. heavy: mean of "
+        "those with mostly rollout. older: mean age of data less elastic's, in optimiser steps. fitted: "
+        f"over {len(rows)} parameter sets that were accepted on the published row",
         highlight=False,
+        soft_wrap=True,
     )
     return [
         gain.as_json() | {"mean_gain_fitted": on_fitted.mean, "gains_fitted": on_fitted.by_case}
