@@ -181,6 +181,54 @@ def test_calls_on_the_standalone_pool_stand_still_while_colocate_trains() -> Non
     assert outcome.calls_s == outcome.rollout_busy_s == pytest.approx(15.0)
 
 
+def test_what_lived_before_a_pause_goes_on_before_anything_new_starts() -> None:
+    """Pauses last 10 s: from 10 s on, when the first one is over, and from 30 s on, when the second one
+    is. The third one began at 10 s in the first one's place; the fourth one waits at 20 s."""
+    long = script((0.0, 0.0, 0.0, 200.0))
+    scripts = (script(stop=10.0), long, long, script(stop=100.0))
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 1), group_size=1, staleness_steps=2, total_steps=4),
+            policy="colocate",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(to_training_s=3.0, publish_s=5.0, to_rollout_s=2.0),
+        )
+    )
+    found = [seconds for (seconds,) in outcome.executions_s]
+    assert found == pytest.approx([10.0, 30.0, 40.0, 100.0])
+
+
+def test_an_execution_that_lost_its_cell_takes_the_first_place_that_becomes_free() -> None:
+    """With this seed the satellite is lost at 2 s and the core is not."""
+    scripts = (script((0.0, 0.0, 0.0, 300.0)), script(stop=10.0))
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 1), group_size=1, staleness_steps=1, total_steps=2),
+            policy="elastic",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(mean_life_s=100.0, restart_s=200.0),
+            seed=996,
+        )
+    )
+    lost = [change.at for change in outcome.roles if change.role is CellRole.LOST]
+    assert lost == [pytest.approx(2.0, abs=0.1)]
+    assert outcome.tally.held_s == pytest.approx(10.0 - lost[0])
+    assert outcome.executions_s == [[10.0], [pytest.approx(300 / ALONE + 10.0 - lost[0])]]
+
+
+def test_new_executions_go_to_the_cells_with_the_fewest() -> None:
+    """Two calls on one cell would take twice as long."""
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(3, 3, 3), group_size=3),
+            policy="colocate",
+            workload=load(),
+            machine=machine(decode_full_tokens_s=ALONE),
+        )
+    )
+    assert outcome.executions_s == [[pytest.approx(100 / ALONE)] * 3]
+
+
 @given(at=st.floats(1.0, 20.0))
 def test_a_call_that_moves_without_its_cache_computes_its_context_again(at: float) -> None:
     short, long = script(stop=at), script((0.0, 300.0, 300.0, 190.0))

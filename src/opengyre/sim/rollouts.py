@@ -135,6 +135,7 @@ class Rollouts:
         else:
             del self._homeless[execution]
         self.live -= 1
+        self._rehome()
         self._ended(execution)
         self.fill()
 
