@@ -12,7 +12,7 @@ from opengyre.sim.script import Script, Turn, stretched
 from opengyre.sim.world import Setting, simulate
 from tests.sim.made import load, machine, plan
 
-SECONDS = st.floats(0.5, 50.0)
+SECONDS = st.just(0.0) | st.floats(0.5, 50.0)
 ALONE, FULL = 10.0, 40.0
 """Tokens a second of one call, and of a cell that is full of them."""
 
@@ -148,16 +148,17 @@ def test_a_call_that_is_moved_again_while_its_cache_is_on_its_way_counts_once() 
 
 
 def test_an_execution_whose_call_is_on_its_way_ends_at_its_limit() -> None:
-    """The cache of its call leaves the core at 10 s and would arrive at 59 s."""
+    """The cache of its call leaves the core at 10 s and arrives at 59 s, when it is of no use any more."""
     scripts = (script(stop=10.0), script((0.0, 300.0, 300.0, 190.0)))
     outcome = simulate(
         Setting(
             plan=plan(cells=(1, 1), group_size=1, staleness_steps=1, total_steps=2),
             policy="elastic",
             workload=load(limit_s=30.0, recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
-            machine=machine(kv_move_tokens_s=10.0),
+            machine=machine(kv_move_tokens_s=10.0, step_s=100.0),
         )
     )
+    assert outcome.steps == [110.0, 210.0]
     assert outcome.executions_s == [[10.0], [30.0]]
     assert outcome.tally.truncated == 1
     assert outcome.tally.moved_with_kv == 0
@@ -181,6 +182,93 @@ def test_calls_on_the_standalone_pool_stand_still_while_colocate_trains() -> Non
     assert outcome.calls_s == outcome.rollout_busy_s == pytest.approx(15.0)
 
 
+def paused(*scripts: Script, pool: int) -> Outcome:
+    """Groups of one beside one cell of one place. Under colocate calls are held for 10 s when the first
+    execution is over."""
+    return simulate(
+        Setting(
+            plan=plan(
+                cells=(1,),
+                standalone_capacity=pool,
+                group_size=1,
+                staleness_steps=len(scripts) - 1,
+                total_steps=len(scripts),
+            ),
+            policy="colocate",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(
+                decode_full_tokens_s=FULL,
+                prefill_tokens_s=200.0,
+                to_training_s=3.0,
+                publish_s=5.0,
+                to_rollout_s=2.0,
+                publish_drops_prefixes=False,
+            ),
+        )
+    )
+
+
+def test_a_call_that_begins_in_a_pause_is_held_until_its_end() -> None:
+    """On the pool, at 12 s. As after a move, its context is as long as the call will be."""
+    outcome = paused(script((12.0, 300.0, 300.0, 30.0)), script(stop=10.0), pool=1)
+    served = (30.0 + WEIGHT * (300.0 + 30.0)) / ALONE
+    assert outcome.executions_s[1] == [pytest.approx(20.0 + served)]
+    assert outcome.tally.held_calls == 1
+    assert outcome.tally.held_s == pytest.approx(8.0)
+
+
+def test_a_call_whose_cell_leaves_in_a_pause_waits_for_its_end_and_computes_its_context_again() -> (
+    None
+):
+    """There is room on the pool, but nothing goes on before the pause is over, and nobody keeps its
+    cache until then."""
+    outcome = paused(script(stop=10.0), script((0.0, 300.0, 300.0, 190.0)), pool=2)
+    served = (190.0 + WEIGHT * (300.0 + 490.0)) / ALONE
+    assert outcome.executions_s[1] == [pytest.approx(10.0 + served)]
+    assert outcome.tally.held_calls == 1
+    assert outcome.tally.held_s == pytest.approx(10.0)
+    assert outcome.tally.moved_with_kv == 0
+
+
+def test_an_execution_that_moves_goes_where_it_can_stay_longest() -> None:
+    """The core leaves at 10 s, then the first satellite, where nobody is. The core's execution goes to the
+    second satellite, where two are, so it is not moved again."""
+    long = script((0.0, 0.0, 0.0, 200.0))
+    scripts = (long, script(stop=10.0), long, long)
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 3, 3), group_size=1, staleness_steps=3, total_steps=4),
+            policy="elastic",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(step_s=1.0),
+        )
+    )
+    trained = [one.cell for one in outcome.roles if one.role is CellRole.TRAINING and one.at < 20.0]
+    assert trained == [0, 1]
+    assert outcome.tally.moved_with_kv == outcome.tally.held_calls == 1
+
+
+def test_a_call_that_is_cut_off_leaves_its_time_to_the_others_from_then_on() -> None:
+    """One server of 10 tokens a second. The second call begins at 4 s, and has 40 of its 70 tokens when the
+    first one's execution comes to its limit at 12 s; then it is alone."""
+    scripts = (
+        script((0.0, 0.0, 0.0, 1000.0)),
+        script(stop=4.0),
+        script((0.0, 0.0, 0.0, 70.0)),
+    )
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 2), group_size=1, staleness_steps=2, total_steps=3),
+            policy="async",
+            workload=load(limit_s=12.0, recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(decode_full_tokens_s=ALONE),
+        )
+    )
+    assert outcome.executions_s == [[4.0], [12.0], [pytest.approx(11.0)]]
+    assert outcome.rollout_busy_s == pytest.approx(15.0)
+    assert outcome.calls_s == pytest.approx(12.0 + 11.0)
+
+
 def test_what_lived_before_a_pause_goes_on_before_anything_new_starts() -> None:
     """Pauses last 10 s: from 10 s on, when the first one is over, and from 30 s on, when the second one
     is. The third one began at 10 s in the first one's place; the fourth one waits at 20 s."""
@@ -198,22 +286,55 @@ def test_what_lived_before_a_pause_goes_on_before_anything_new_starts() -> None:
     assert found == pytest.approx([10.0, 30.0, 40.0, 100.0])
 
 
-def test_an_execution_that_lost_its_cell_takes_the_first_place_that_becomes_free() -> None:
-    """With this seed the satellite is lost at 2 s and the core is not."""
-    scripts = (script((0.0, 0.0, 0.0, 300.0)), script(stop=10.0))
-    outcome = simulate(
+def bereaved(*scripts: Script, **limits: float) -> Outcome:
+    """Groups of one on a core of one place and a satellite of two that is lost at 2 s for a long time.
+    The seed says so."""
+    return simulate(
         Setting(
-            plan=plan(cells=(1, 1), group_size=1, staleness_steps=1, total_steps=2),
+            plan=plan(
+                cells=(1, 2),
+                group_size=1,
+                staleness_steps=len(scripts) - 1,
+                total_steps=len(scripts),
+            ),
             policy="elastic",
-            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            workload=load(recorded=tuple((one,) for one in scripts), **limits),  # type: ignore[arg-type]
             machine=machine(mean_life_s=100.0, restart_s=200.0),
             seed=996,
         )
     )
-    lost = [change.at for change in outcome.roles if change.role is CellRole.LOST]
-    assert lost == [pytest.approx(2.0, abs=0.1)]
-    assert outcome.tally.held_s == pytest.approx(10.0 - lost[0])
-    assert outcome.executions_s == [[10.0], [pytest.approx(300 / ALONE + 10.0 - lost[0])]]
+
+
+def lost_at(outcome: Outcome) -> float:
+    """When the satellite was lost, and nothing else."""
+    (lost,) = (change for change in outcome.roles if change.role is CellRole.LOST)
+    assert lost.cell == 1
+    assert lost.at == pytest.approx(2.0, abs=0.1)
+    return lost.at
+
+
+def test_executions_that_lost_their_cell_take_the_places_that_become_free_in_turn() -> None:
+    """The second execution, on the core, is over at 10 s; then the first one goes on there, then the
+    third."""
+    outcome = bereaved(
+        script((0.0, 0.0, 0.0, 300.0)), script(stop=10.0), script((0.0, 0.0, 0.0, 400.0))
+    )
+    lost = lost_at(outcome)
+    first = 300 / ALONE + 10.0 - lost
+    third = 400 / ALONE + first - lost
+    assert outcome.executions_s == [[10.0], [pytest.approx(first)], [pytest.approx(third)]]
+    assert outcome.tally.held_s == pytest.approx(10.0 - lost + first - lost)
+
+
+def test_an_execution_that_ends_without_a_cell_takes_no_place_any_more() -> None:
+    """The first and the second one come to their limit at 5 s; the third one then has the core."""
+    outcome = bereaved(
+        script(stop=100.0), script(stop=100.0), script(stop=100.0), script(stop=1.0), limit_s=5.0
+    )
+    lost_at(outcome)
+    assert outcome.tally.truncated == 3
+    assert outcome.executions_s == [[5.0], [5.0], [5.0], [1.0]]
+    assert outcome.seconds == 6.0
 
 
 def test_new_executions_go_to_the_cells_with_the_fewest() -> None:
