@@ -149,7 +149,9 @@ class SimCell:
             return
         self.settle()
         row = self._row
-        row[SERVED] = max(row[SERVED], row.pop(MARKS))
+        mark = row.pop(MARKS)
+        if mark > row[SERVED]:
+            row[SERVED] = mark
         execution = self._calls.pop(0)
         execution.served = False
         self._set_alarm()

@@ -22,6 +22,8 @@ About = TypeVar("About")
 Entry = tuple[float, int, Callable[[Any], None], object]
 """When, number, action, about."""
 
+NEVER = math.inf
+"""Seconds."""
 FEW, MANY = 64, 4096
 """Events of a slot. With fewer, turning to the next slot costs more than it saves; with more, what they
 touch does not stay in a cache of some hundred kilobytes."""
@@ -119,11 +121,13 @@ class Kernel:
             action(about)
 
     def _put_off(self, entry: Entry) -> None:
-        if entry[0] == math.inf:
+        when = entry[0]
+        if when == NEVER:
             return
-        slot = int(entry[0] / self._width)
-        if slot in self._later:
-            self._later[slot].append(entry)
+        slot = int(when / self._width)
+        later = self._later.get(slot)
+        if later is not None:
+            later.append(entry)
         else:
             self._later[slot] = [entry]
             heapq.heappush(self._slots, slot)

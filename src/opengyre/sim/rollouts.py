@@ -45,6 +45,7 @@ class Rollouts:
             for index, capacity in enumerate(capacities)
         ]
         self._placement = Placement(self.cells, evens_out=evens_out)
+        self._evens_out = evens_out
         self.programs = Programs(workload)
         self._serving = Serving(kernel, machine, tally)
         self._limits = Limits(kernel, workload.limit_s, self._limit)
@@ -97,7 +98,8 @@ class Rollouts:
         if cell is None or self.paused:
             self._serving.hold(execution, answer, warm=False)
         else:
-            cell = self._evened_out(execution, cell)
+            if self._evens_out:
+                cell = self._evened_out(execution, cell)
             self._serving.serve(execution, cell, answer)
         execution.row[CONTEXT] += answer
 

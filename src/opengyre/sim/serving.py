@@ -84,7 +84,9 @@ class Serving:
 
     def prompt_cost(self, execution: Execution, warm: float) -> float:
         """Decoded tokens that computing its context takes, but for so many tokens of it."""
-        fresh = max(0.0, execution.row[CONTEXT] - warm)
+        fresh = execution.row[CONTEXT] - warm
+        if fresh <= 0.0:
+            return 0.0
         self._tally.prefilled_tokens += fresh
         return fresh * self._prefill_weight
 
