@@ -1,6 +1,7 @@
 """Worked timelines with two cells of two executions, groups of two, one group a step."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -360,8 +361,14 @@ def test_time_that_goes_back_and_a_version_out_of_turn_are_refused() -> None:
 
 def test_a_group_older_than_its_order_is_refused() -> None:
     scheduler = make_scheduler(replace(PLAN, total_steps=3), "elastic")
-    opened = (Published(1), [SwitchCell(0, ROLLOUT), DispatchGroups(1)])
-    play(scheduler, [*A_IS_TRAINED, (StepDone(0), [PublishWeights(1)]), opened])
+    play(
+        scheduler,
+        [
+            *A_IS_TRAINED,
+            (StepDone(0), [PublishWeights(1)]),
+            (Published(1), [SwitchCell(0, ROLLOUT), DispatchGroups(1)]),
+        ],
+    )
     with pytest.raises(AssertionError, match="ordered under 1"):
         scheduler.decide(GroupDispatched("c", 0), 99.0)
 
@@ -386,9 +393,11 @@ def test_async_refuses_a_split_with_an_empty_side(training_cells: int) -> None:
     ],
 )
 def test_a_plan_refuses_a_count_that_makes_no_sense(count: str, least: int) -> None:
-    assert getattr(replace(PLAN, **{count: least}), count) == least
+    accepted: dict[str, Any] = {count: least}
+    assert getattr(replace(PLAN, **accepted), count) == least
+    refused: dict[str, Any] = {count: least - 1}
     with pytest.raises(UserError, match=f"{count} of at least {least}"):
-        replace(PLAN, **{count: least - 1})
+        replace(PLAN, **refused)
 
 
 def test_a_plan_refuses_cells_that_serve_nobody() -> None:

@@ -313,6 +313,45 @@ def lost_at(outcome: Outcome) -> float:
     return lost.at
 
 
+def test_a_call_whose_cell_is_lost_computes_its_context_again_elsewhere() -> None:
+    outcome = bereaved(script((0.0, 300.0, 300.0, 190.0)))
+    lost_at(outcome)
+    assert outcome.tally.recomputed == outcome.tally.held_calls == 1
+    assert outcome.tally.moved_with_kv == 0
+    assert outcome.tally.prefilled_tokens == 300.0 + 490.0
+
+
+def test_a_cache_that_is_on_its_way_to_a_cell_that_is_lost_is_computed_again_elsewhere() -> None:
+    """The core leaves at 1 s. Its call goes to the last cell, which this seed takes away at 2 s, and goes
+    on where there is room."""
+    stop = script(stop=50.0)
+    scripts = (script(stop=1.0), stop, script((0.0, 300.0, 300.0, 190.0)), stop)
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 3, 2), group_size=1, staleness_steps=3, total_steps=4),
+            policy="elastic",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(
+                decode_full_tokens_s=FULL,
+                prefill_tokens_s=200.0,
+                kv_move_tokens_s=10.0,
+                step_s=10.0,
+                publish_drops_prefixes=False,
+                mean_life_s=100.0,
+                restart_s=200.0,
+            ),
+            seed=11609,
+        )
+    )
+    (lost,) = (change for change in outcome.roles if change.role is CellRole.LOST)
+    assert lost.cell == 2
+    assert lost.at == pytest.approx(2.0, abs=0.1)
+    served = (190.0 + WEIGHT * (300.0 + 490.0)) / ALONE
+    assert outcome.executions_s[1] == [pytest.approx(served + lost.at - 1.0)]
+    assert outcome.tally.recomputed == outcome.tally.held_calls == 1
+    assert outcome.tally.moved_with_kv == 0
+
+
 def test_executions_that_lost_their_cell_take_the_places_that_become_free_in_turn() -> None:
     """The second execution, on the core, is over at 10 s; then the first one goes on there, then the
     third."""
