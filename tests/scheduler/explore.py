@@ -46,7 +46,12 @@ def copy_of(value: object) -> object:
         SHARED.add(kind)
         return value
     twin = object.__new__(kind)
-    twin.__dict__ = _copies(value.__dict__)
+    slots = getattr(kind, "__slots__", None)
+    if slots is None:
+        twin.__dict__ = _copies(value.__dict__)
+        return twin
+    for name in slots:
+        setattr(twin, name, copy_of(getattr(value, name)))
     return twin
 
 

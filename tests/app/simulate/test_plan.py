@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from opengyre.app.cli import app
 from opengyre.app.simulate.baselines import Choice
 from opengyre.app.simulate.build import Scene
+from opengyre.app.simulate.contest import candidate_of
 from opengyre.app.simulate.ensemble import Ensemble, Fitted
 from opengyre.app.simulate.from_run import in_words, show, study
 from opengyre.app.simulate.plan import MOST_CELLS, Goal, search
@@ -141,6 +142,38 @@ def test_cells_that_do_not_help_end_the_search() -> None:
     assert advice.flat
     assert max(one.candidate.size() for one in advice.measures) < 200
     assert "hardly faster" in advice_words(advice, [scene], None)[0]
+
+
+def test_no_plan_has_older_data_than_the_one_that_ran() -> None:
+    own = candidate_of("colocate", SCENE.plan)
+    advice = search([SCENE], Goal(1, own=own, as_fresh=True), 2, silent)
+    assert advice.own is not None
+    assert advice.own.candidate == own
+    assert all(one.no_older_than(advice.own) for one in advice.measures)
+    assert advice.best is not None
+    assert advice.best is advice.own or advice.best.surely_over(advice.own) > 1.0
+
+
+def test_the_plan_that_ran_stays_where_none_is_faster_by_more_than_chance() -> None:
+    """A single cell: every policy is the same, and the one that ran is not the first in any order."""
+    scene = replace(SCENE, plan=replace(SCENE.plan, cells=(8,), steps_per_burst=1))
+    own = candidate_of("forecast", scene.plan)
+    advice = search([scene], Goal(0, own=own, as_fresh=True), 2, silent)
+    assert advice.best is advice.own
+    words = advice_words(advice, [scene], None)
+    assert "recommended: forecast, 1 cell, mu 1, phi 0" in words[0]
+    assert words[1].startswith("that is the plan that ran")
+
+
+def test_a_better_plan_is_held_against_the_one_that_ran() -> None:
+    load = with_fields(LOAD, calls=20.0, member_spread=0.9)
+    plan = replace(SCENE.plan, cells=(8, 8, 8), group_size=4, groups_per_step=6)
+    scene = Scene(plan, load, with_fields(MACHINE, train_tokens_s=30.0))
+    own = candidate_of("colocate", scene.plan)
+    advice = search([scene], Goal(1, own=own, as_fresh=True), 2, silent)
+    assert advice.best is not advice.own
+    words = advice_words(advice, [scene], None)
+    assert "times as fast as the plan that ran (colocate, 3 cells, mu 2, phi 0)" in words[1]
 
 
 def test_without_a_target_the_fastest_is_recommended_however_wide_the_spread() -> None:
