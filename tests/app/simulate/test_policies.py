@@ -1,5 +1,6 @@
 """Candidates keep every rule that elastic keeps; their comparison is the same again from a seed."""
 
+import io
 import json
 import random
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from tests.scheduler.explore import Faults, explore
 from tests.scheduler.strategies import plans
 from tests.scheduler.world import LOST, World
@@ -25,7 +27,7 @@ from opengyre.app.simulate.candidates import (
     Settled,
     StayOn,
 )
-from opengyre.app.simulate.policies import compare, draw_case
+from opengyre.app.simulate.policies import Gain, compare, draw_case, policies_table
 from opengyre.config.run import PolicyName
 from opengyre.scheduler.base import CORE, Policy, SchedulePlan
 from opengyre.scheduler.cells import Cell
@@ -140,6 +142,19 @@ def test_the_comparison_is_the_same_again() -> None:
     assert one[1].mean < 0
 
 
+def test_no_figure_of_the_table_is_cut_on_a_narrow_terminal() -> None:
+    gain = Gain(
+        "a contender with a name that is a good deal too long", (-0.123, 1.5), (0.1, 0.5), -1.25
+    )
+    console = Console(width=72, file=io.StringIO())
+    console.print(policies_table([gain], [gain]))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "…" not in shown
+    for figure in ("-12.3%", "+150.0%", "-1.25"):
+        assert figure in shown
+
+
 def test_the_command_writes_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "FITTED", 1)
     monkeypatch.setattr(policies, "SEEDS", 1)
@@ -150,5 +165,6 @@ def test_the_command_writes_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())
     assert [row["contender"] for row in rows] == [name]
+    assert rows[0]["older_steps"] == 0.0, "the plan is the same, and all groups were consumed"
     assert rows[0]["reaches_bar"] is (rows[0]["mean_gain"] >= policies.WORTH)
     assert len(rows[0]["gains"]) == len(rows[0]["gains_fitted"]) == 1
