@@ -5,6 +5,7 @@ import io
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -99,6 +100,30 @@ def test_the_tree_ends_with_its_ledger(tmp_path: Path) -> None:
     show_tree(a_run(tmp_path), "g-1", Console(file=told, width=200))
     last = told.getvalue().strip().splitlines()[-1]
     assert last == "6 sampled = 3 trained + 2 cut by J_max + 1 excluded: auxiliary"
+
+
+def test_the_tree_says_which_cells_answered(tmp_path: Path) -> None:
+    ways = ([0], [1], [1, 0], [])
+    calls = [
+        msgspec.structs.replace(
+            make_call(f"c{place}", index=place, execution_id="e", suffix=[1], output=[2, 3]),
+            cells=cells,
+        )
+        for place, cells in enumerate(ways)
+    ]
+
+    async def write(store: RunStore) -> None:
+        for call in calls:
+            await store.record(call)
+
+    with RunStore(tmp_path / "run.sqlite") as store:
+        asyncio.run(write(store))
+    told = io.StringIO()
+    show_tree(tmp_path, "e", Console(file=told, width=200))
+    last = told.getvalue().strip().splitlines()[-1]
+    assert last == (
+        "cell 0 finished 2 calls of 4 tokens; cell 1 finished 1 calls of 2 tokens; 1 moved 1 → 0"
+    )
 
 
 def test_the_summary_has_the_whole_account(tmp_path: Path) -> None:

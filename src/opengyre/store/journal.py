@@ -55,9 +55,10 @@ class StoreJournal:
         saying = None if told is None else encode(told)
         values = (call.execution_id, call.call_id, call.index, told is None, encode(trace), saying)
         await self._writer.write(
-            *insert_call(call),
+            insert_call(call),
             ("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?)", values),
             *_not_unfinished(call.execution_id, call.call_id),
+            at=call.ended_at,
         )
 
     def delivered(self, execution_id: str, call_id: str) -> None:
@@ -116,16 +117,9 @@ class StoreJournal:
         return [decode(body, type=Progress) for (body,) in rows]
 
 
-def insert_call(call: Call) -> list[Statement]:
+def insert_call(call: Call) -> Statement:
     """Refused when the execution has a call of that index already."""
-    values = (call.execution_id, call.index, encode(call))
-    return [("INSERT INTO calls VALUES (?, ?, ?)", values), alive(call.ended_at)]
-
-
-def alive(at: float) -> Statement:
-    """The newest life goes on at least until then."""
-    sql = "UPDATE lives SET alive = ? WHERE id = (SELECT max(id) FROM lives) AND alive < ?"
-    return (sql, (at, at))
+    return ("INSERT INTO calls VALUES (?, ?, ?)", (call.execution_id, call.index, encode(call)))
 
 
 def _not_unfinished(execution_id: str, call_id: str) -> list[Statement]:

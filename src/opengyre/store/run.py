@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 
 from opengyre.core.records import Call, ExecutionRecord
-from opengyre.store.journal import StoreJournal, alive, forget_door, insert_call
+from opengyre.store.journal import StoreJournal, forget_door, insert_call
 from opengyre.store.rows import EndRow, EventRow, GroupRow, GroupState, LifeRow, StepRow
 from opengyre.store.writer import Statement, Writer
 from opengyre.tree.ledger import Ledger
@@ -47,11 +47,11 @@ class RunStore:
 
     async def record(self, call: Call) -> None:
         """One call. Raises StoreError."""
-        await self._writer.write(*insert_call(call))
+        await self._writer.write(insert_call(call), at=call.ended_at)
 
     async def put_execution(self, record: ExecutionRecord) -> None:
         """One ended execution."""
-        await self._writer.write(*_execution(record))
+        await self._writer.write(_execution(record), at=record.ended_at)
 
     async def end(
         self, row: EndRow, record: ExecutionRecord | None, group: GroupRow | None
@@ -60,10 +60,10 @@ class RunStore:
         values = (row.execution_id, msgspec.msgpack.encode(row))
         statements = [("INSERT INTO ends VALUES (?, ?)", values), *forget_door(row.execution_id)]
         if record is not None:
-            statements += _execution(record)
+            statements.append(_execution(record))
         if group is not None:
             statements.append(_group(group))
-        await self._writer.write(*statements)
+        await self._writer.write(*statements, at=None if record is None else record.ended_at)
 
     async def put_group(self, row: GroupRow, ledgers: dict[str, Ledger] | None = None) -> None:
         """A group's newest state, with its executions' ledgers once they are known."""
@@ -76,13 +76,13 @@ class RunStore:
         """A step and the groups it consumed, in one transaction."""
         body = msgspec.msgpack.encode(row)
         step: Statement = ("INSERT OR REPLACE INTO steps VALUES (?, ?)", (row.step, body))
-        await self._writer.write(step, *(_group(group) for group in consumed), alive(row.at))
+        await self._writer.write(step, *(_group(group) for group in consumed), at=row.at)
 
     async def put_event(self, row: EventRow) -> None:
         """Something for the report."""
         body = msgspec.msgpack.encode(row)
         insert: Statement = ("INSERT INTO events (kind, body) VALUES (?, ?)", (row.kind, body))
-        await self._writer.write(insert, alive(row.at))
+        await self._writer.write(insert, at=row.at)
 
     async def put_meta(self, key: str, value: str) -> None:
         """A fact about the run."""
@@ -183,9 +183,9 @@ class RunStore:
         return [row[0] for row in self._writer.read(sql, values)]
 
 
-def _execution(record: ExecutionRecord) -> list[Statement]:
+def _execution(record: ExecutionRecord) -> Statement:
     values = (record.execution_id, msgspec.msgpack.encode(record))
-    return [("INSERT INTO executions VALUES (?, ?)", values), alive(record.ended_at)]
+    return ("INSERT INTO executions VALUES (?, ?)", values)
 
 
 def _ledgers(ledgers: dict[str, Ledger]) -> list[Statement]:

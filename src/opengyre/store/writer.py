@@ -23,6 +23,9 @@ from opengyre.store.schema import connect
 LINGER_S = 0.05
 """Seconds that writes nobody waits for are held back, to share a commit with others."""
 
+ALIVE = "UPDATE lives SET alive = ? WHERE id = (SELECT max(id) FROM lives) AND alive < ?"
+"""The newest life goes on at least until then; once a transaction, however many calls are in it."""
+
 log = logging.getLogger(__name__)
 
 Statement = tuple[str, tuple[str | int | float | bytes | None, ...]]
@@ -35,6 +38,8 @@ class Job:
     statements: list[Statement]
     urgent: bool
     """Somebody waits for it."""
+    at: float | None = None
+    """On the run's clock, what it tells of; a sign of life."""
     done: "Future[None]" = field(default_factory=Future)
 
 
@@ -70,9 +75,9 @@ class Writer:
         with self._reading:
             self._reader.close()
 
-    async def write(self, *statements: Statement) -> None:
-        """One transaction. Raises StoreError."""
-        job = self._ask(Job(list(statements), urgent=True))
+    async def write(self, *statements: Statement, at: float | None = None) -> None:
+        """One transaction; at: the time that it tells of. Raises StoreError."""
+        job = self._ask(Job(list(statements), urgent=True, at=at))
         await asyncio.shield(asyncio.wrap_future(job.done))
 
     def post(self, *statements: Statement) -> None:
@@ -165,6 +170,9 @@ def _commit(connection: sqlite3.Connection, batch: list[Job]) -> None:
         for job in batch:
             for sql, values in job.statements:
                 connection.execute(sql, values)
+        times = [job.at for job in batch if job.at is not None]
+        if times:
+            connection.execute(ALIVE, (max(times), max(times)))
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

@@ -65,6 +65,7 @@ class Studied:
             "machine": _finite(msgspec.to_builtins(self.fit.machine)),
             "load": msgspec.to_builtins(self.fit.load),
             "training": msgspec.to_builtins(self.fit.training),
+            "stops": [{"at_s": stop.at, "seconds": stop.seconds} for stop in self.fit.run.stops],
             "notes": self.fit.notes,
             "replay": [
                 {"name": c.name, "measured": c.measured, "simulated": c.simulated, "ratio": c.ratio}
