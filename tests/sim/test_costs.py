@@ -217,6 +217,15 @@ def test_a_call_that_begins_in_a_pause_is_held_until_its_end() -> None:
     assert outcome.tally.held_s == pytest.approx(8.0)
 
 
+def test_a_call_that_went_on_after_a_pause_stands_still_in_the_next_one() -> None:
+    """The third execution takes the cell at 10 s and is over at 25 s."""
+    scripts = (script((12.0, 300.0, 300.0, 130.0)), script(stop=10.0), script(stop=15.0))
+    outcome = paused(*scripts, pool=1)
+    served = (130.0 + WEIGHT * (300.0 + 130.0)) / ALONE
+    assert outcome.executions_s == [[10.0], [15.0], [pytest.approx(20.0 + 10.0 + served)]]
+    assert outcome.calls_s == pytest.approx(served)
+
+
 def test_a_call_whose_cell_leaves_in_a_pause_waits_for_its_end_and_computes_its_context_again() -> (
     None
 ):
@@ -441,18 +450,16 @@ def test_a_new_version_makes_a_running_call_compute_its_context_again(
 
 
 @pytest.mark.parametrize(("drops", "prefix"), [(True, 180.0), (False, 0.0)])
-def test_a_new_version_makes_the_next_call_compute_its_prefix_again(
-    drops: bool, prefix: float
-) -> None:
+def test_a_new_version_makes_one_call_compute_its_prefix_again(drops: bool, prefix: float) -> None:
     outcome = played(
         script(stop=10.0),
-        script((0.0, 100.0, 100.0, 80.0), (50.0, 400.0, 220.0, 40.0)),
+        script((0.0, 100.0, 100.0, 80.0), (50.0, 400.0, 220.0, 40.0), (10.0, 500.0, 60.0, 20.0)),
         policy="async",
         publish_s=20.0,
         publish_drops_prefixes=drops,
     )
-    served = (80.0 + 40.0 + WEIGHT * (100.0 + 220.0 + prefix)) / ALONE
-    assert outcome.executions_s[1] == [pytest.approx(50.0 + served)]
+    served = (80.0 + 40.0 + 20.0 + WEIGHT * (100.0 + 220.0 + prefix + 60.0)) / ALONE
+    assert outcome.executions_s[1] == [pytest.approx(60.0 + served)]
 
 
 @given(
