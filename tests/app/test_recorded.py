@@ -103,7 +103,7 @@ def test_the_tree_ends_with_its_ledger(tmp_path: Path) -> None:
 
 
 def test_the_tree_says_which_cells_answered(tmp_path: Path) -> None:
-    ways = ([0], [1], [1, 0], [])
+    ways: list[list[int]] = [[0], [1], [1, 0], []]
     calls = [
         msgspec.structs.replace(
             make_call(f"c{place}", index=place, execution_id="e", suffix=[1], output=[2, 3]),
