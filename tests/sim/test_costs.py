@@ -182,7 +182,7 @@ def test_calls_on_the_standalone_pool_stand_still_while_colocate_trains() -> Non
     assert outcome.calls_s == outcome.rollout_busy_s == pytest.approx(15.0)
 
 
-def paused(*scripts: Script, pool: int) -> Outcome:
+def paused(*scripts: Script, pool: int, **limits: float) -> Outcome:
     """Groups of one beside one cell of one place. Under colocate calls are held for 10 s when the first
     execution is over."""
     return simulate(
@@ -195,7 +195,7 @@ def paused(*scripts: Script, pool: int) -> Outcome:
                 total_steps=len(scripts),
             ),
             policy="colocate",
-            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            workload=load(recorded=tuple((one,) for one in scripts), **limits),  # type: ignore[arg-type]
             machine=machine(
                 decode_full_tokens_s=FULL,
                 prefill_tokens_s=200.0,
@@ -215,6 +215,21 @@ def test_a_call_that_begins_in_a_pause_is_held_until_its_end() -> None:
     assert outcome.executions_s[1] == [pytest.approx(20.0 + served)]
     assert outcome.tally.held_calls == 1
     assert outcome.tally.held_s == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(("counts", "spared"), [(True, 0.0), (False, 10.0)])
+def test_a_limit_that_does_not_count_pauses_comes_later_by_those_that_are_over(
+    counts: bool, spared: float
+) -> None:
+    outcome = paused(
+        script(stop=10.0),
+        script((0.0, 0.0, 0.0, 1000.0)),
+        pool=1,
+        limit_s=25.0,
+        limit_counts_pauses=counts,
+    )
+    assert outcome.executions_s == [[10.0], [pytest.approx(25.0 + spared)]]
+    assert outcome.tally.truncated == 1
 
 
 def test_a_call_that_went_on_after_a_pause_stands_still_in_the_next_one() -> None:
