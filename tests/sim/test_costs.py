@@ -434,33 +434,35 @@ def test_an_execution_that_moves_between_two_calls_leaves_its_cache_behind(moves
 
 
 def test_a_cache_that_is_on_its_way_when_a_new_version_comes_is_computed_again() -> None:
+    """The next call then finds it."""
     outcome = played(
         script(stop=10.0),
-        script((0.0, 300.0, 300.0, 190.0)),
+        script((0.0, 300.0, 300.0, 190.0), (5.0, 550.0, 60.0, 20.0)),
         kv_move_tokens_s=10.0,
         publish_s=5.0,
         publish_drops_prefixes=True,
     )
-    served = (190.0 + WEIGHT * (300.0 + 490.0)) / ALONE
+    served = (190.0 + 20.0 + WEIGHT * (300.0 + 490.0 + 60.0)) / ALONE
     assert outcome.published[0] == pytest.approx(15.0)
-    assert outcome.executions_s[1] == [pytest.approx(served + 490.0 / 10.0)]
+    assert outcome.executions_s[1] == [pytest.approx(served + 490.0 / 10.0 + 5.0)]
 
 
 @pytest.mark.parametrize(("drops", "again"), [(True, 490.0), (False, 0.0)])
 def test_a_new_version_makes_a_running_call_compute_its_context_again(
     drops: bool, again: float
 ) -> None:
-    """The second execution runs on the only rollout cell when the first one's version comes."""
+    """The second execution runs on the only rollout cell when the first one's version comes. The
+    next call finds what was computed."""
     outcome = played(
         script(stop=10.0),
-        script((0.0, 300.0, 300.0, 190.0)),
+        script((0.0, 300.0, 300.0, 190.0), (5.0, 550.0, 60.0, 20.0)),
         policy="async",
         publish_s=5.0,
         publish_drops_prefixes=drops,
     )
-    served = (190.0 + WEIGHT * (300.0 + again)) / ALONE
+    served = (190.0 + 20.0 + WEIGHT * (300.0 + again + 60.0)) / ALONE
     assert outcome.published[0] == pytest.approx(15.0)
-    assert outcome.executions_s[1] == [pytest.approx(served)]
+    assert outcome.executions_s[1] == [pytest.approx(served + 5.0)]
     assert outcome.tally.held_calls == 0
 
 
@@ -475,6 +477,25 @@ def test_a_new_version_makes_one_call_compute_its_prefix_again(drops: bool, pref
     )
     served = (80.0 + 40.0 + 20.0 + WEIGHT * (100.0 + 220.0 + prefix + 60.0)) / ALONE
     assert outcome.executions_s[1] == [pytest.approx(60.0 + served)]
+
+
+@pytest.mark.parametrize(("streaming", "end"), [(True, 130.0), (False, 160.0)])
+def test_a_stream_is_trained_as_groups_come_and_a_batch_when_all_are_there(
+    streaming: bool, end: float
+) -> None:
+    """Two groups of a step are ready at 10 s and 100 s, and take 30 s each."""
+    scripts = (script(stop=10.0), script(stop=100.0))
+    outcome = simulate(
+        Setting(
+            plan=plan(cells=(1, 2), group_size=1, groups_per_step=2),
+            policy="async",
+            workload=load(recorded=tuple((one,) for one in scripts)),  # type: ignore[arg-type]
+            machine=machine(train_tokens_s=1 / 30),
+            streaming=streaming,
+        )
+    )
+    assert outcome.steps == [pytest.approx(end)]
+    assert outcome.training_busy_s == pytest.approx(60.0)
 
 
 @given(
