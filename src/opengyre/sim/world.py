@@ -78,16 +78,21 @@ class Setting:
     log: bool = False
 
 
-def simulate(setting: Setting) -> Outcome:
+Stepped = Callable[[int], object]
+"""Told how many steps are done, after each."""
+
+
+def simulate(setting: Setting, stepped: Stepped | None = None) -> Outcome:
     """Run the whole plan. Raises SimulationError when the world stands still."""
-    return World(setting).run()
+    return World(setting, stepped).run()
 
 
 class World:
     """Cluster, agents and failures around one scheduler."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, stepped: Stepped | None = None) -> None:
         self._setting = setting
+        self._stepped = stepped
         self._plan, self._machine = setting.plan, setting.machine
         policy = setting.policy
         chosen = make_policy(policy, self._plan) if isinstance(policy, str) else policy
@@ -185,6 +190,8 @@ class World:
             self._outcome.log.append(f"{self.kernel.now!r} {event!r}")
         if isinstance(event, StepDone):
             self._outcome.steps.append(self.kernel.now)
+            if self._stepped is not None:
+                self._stepped(len(self._outcome.steps))
 
     def _carry_out(self, decision: Decision) -> None:  # noqa: C901 — one case a decision
         machine = self._machine

@@ -4,6 +4,7 @@ Invariant: a comparison is between plans on the same cells, agents and seed, and
 compared at a split, or with a barrier, where another choice would have made it faster.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -19,6 +20,10 @@ NEAR = 1.05
 BURSTS = (1, 2, 4, 8)
 BUDGETS = (0, 1, 2, 4, 8)
 """Burst lengths mu and staleness budgets phi that tuning tries."""
+
+
+Watch = Callable[[str], object]
+"""Told how far a simulation is, in words."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,10 @@ class Result:
         return self.outcome.seconds / HOUR_S
 
 
-def run(scene: Scene, choice: Choice, seed: int, steps: int | None = None) -> Result:
-    """One simulation; with another number of steps if given."""
+def run(
+    scene: Scene, choice: Choice, seed: int, steps: int | None = None, watch: Watch | None = None
+) -> Result:
+    """One simulation; with another number of steps if given. watch hears of every step."""
     total = steps or scene.plan.total_steps
     plan = replace(scene.plan, training_cells=choice.training_cells, total_steps=total)
     setting = Setting(
@@ -65,7 +72,9 @@ def run(scene: Scene, choice: Choice, seed: int, steps: int | None = None) -> Re
         seed=seed,
         streaming=choice.streaming,
     )
-    return Result(choice, simulate(setting))
+    if watch is None:
+        return Result(choice, simulate(setting))
+    return Result(choice, simulate(setting, lambda n: watch(f"{choice}: {n} of {total} steps")))
 
 
 def splits(scene: Scene, *, barriers: bool = True) -> list[Choice]:
@@ -75,10 +84,11 @@ def splits(scene: Scene, *, barriers: bool = True) -> list[Choice]:
     return [Choice("async", count, mode) for count, mode in product(cells, modes)]
 
 
-def best(scene: Scene, choices: list[Choice], seed: int) -> Result:
+def best(scene: Scene, choices: list[Choice], seed: int, watch: Watch | None = None) -> Result:
     """The fastest of them: short runs sort out what is clearly slower."""
     if len(choices) > 1 and scene.plan.total_steps > PILOT_STEPS:
-        pilots = [(run(scene, one, seed, PILOT_STEPS).hours, one) for one in choices]
+        pilots = [(run(scene, one, seed, PILOT_STEPS, watch).hours, one) for one in choices]
         limit = NEAR * min(hours for hours, _ in pilots)
         choices = [one for hours, one in pilots if hours <= limit]
-    return min((run(scene, one, seed) for one in choices), key=lambda result: result.hours)
+    found = (run(scene, one, seed, watch=watch) for one in choices)
+    return min(found, key=lambda result: result.hours)

@@ -12,7 +12,16 @@ from rich.console import Console
 
 from opengyre.app.results import write_json
 from opengyre.app.simulate.asked import check_options
-from opengyre.app.simulate.baselines import COLOCATE, ELASTIC, Choice, Result, best, run, splits
+from opengyre.app.simulate.baselines import (
+    COLOCATE,
+    ELASTIC,
+    Choice,
+    Result,
+    Watch,
+    best,
+    run,
+    splits,
+)
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.calibrate_command import Calibration, calibrate
 from opengyre.app.simulate.ensemble import Ensemble, Fitted, load_ensemble
@@ -237,7 +246,10 @@ def run_preset(name: str, options: SimulateOptions) -> None:
     preset = load_preset(name)
     scene = scene_of(name, middle(load_ensemble(options.ensemble)))
     console.print(scene_words(name, preset, scene), highlight=False, soft_wrap=True)
-    results = [_policy(scene, policy, options.seed) for policy in preset.policies]
+    with console.status("simulating …") as status:
+        results = [
+            _policy(scene, policy, options.seed, status.update) for policy in preset.policies
+        ]
     console.print(results_table(results))
     if options.json is not None:
         write_json([result_json(one) for one in results], options.json)
@@ -245,11 +257,11 @@ def run_preset(name: str, options: SimulateOptions) -> None:
         pages().preset_page(options.html, name, scene, results)
 
 
-def _policy(scene: Scene, policy: str, seed: int) -> Result:
+def _policy(scene: Scene, policy: str, seed: int, watch: Watch) -> Result:
     if policy == "async":
-        return best(scene, splits(scene), seed)
+        return best(scene, splits(scene), seed, watch)
     choices: dict[str, Choice] = {"elastic": ELASTIC, "colocate": COLOCATE}
-    return run(scene, choices[policy], seed)
+    return run(scene, choices[policy], seed, watch=watch)
 
 
 def middle(ensemble: Ensemble) -> Fitted:
