@@ -61,6 +61,17 @@ class Homely(World):
             super()._judge_return(cell)
 
 
+class Staying(World):
+    """Judges by the rules of elastic, but satellites may train on in the next burst."""
+
+    def _check_training(self) -> None:
+        """Told in whichever burst."""
+
+    def _judge_return(self, cell: int) -> None:
+        if cell == CORE:
+            super()._judge_return(cell)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A policy and who judges it."""
@@ -77,7 +88,7 @@ CANDIDATES: dict[str, Candidate] = {
     "early": Candidate(EarlyReturn),
     "patient": Candidate(partial(Patient, 0.5)),
     "ready": Candidate(ReadyFirst, "elastic"),
-    "stay": Candidate(StayOn, "elastic"),
+    "stay": Candidate(StayOn, "elastic", Staying),
     "idle": Candidate(IdleReturn, "elastic", Homely),
     "forecast": Candidate(Forecast),
     "settled": Candidate(Settled),
