@@ -49,8 +49,7 @@ def copy_of(value: object) -> object:
     slots = getattr(kind, "__slots__", None)
     if slots is None:
         twin.__dict__ = _copies(value.__dict__)
-        return twin
-    for name in slots:
+    for name in slots or ():
         setattr(twin, name, copy_of(getattr(value, name)))
     return twin
 
