@@ -60,7 +60,9 @@ def _span(span: Span) -> str:
 
 def plain_table(rows: Sequence[PlainRow]) -> Table:
     """Published speed-ups against those over baselines that are not at their best."""
-    table = Table(title="Speed-up of elastic over baselines without streaming", box=None, padding=(0, 1, 0, 0))
+    table = Table(
+        title="Speed-up of elastic over baselines without streaming", box=None, padding=(0, 1, 0, 0)
+    )
     for heading in ("workload", "over", "run with"):
         table.add_column(heading, no_wrap=True)
     for heading in ("published", "simulated", "of all sets"):
