@@ -239,7 +239,8 @@ Decision = (
 
 
 class Policy(Protocol):
-    """Decides about roles and pauses, and about nothing else: staleness is equal under all."""
+    """Decides about roles and pauses, says where executions may stay, and nothing else: staleness is equal
+    under all."""
 
     evens_out: bool
     """Whether executions may change their cell between two calls, so that all cells serve about as many;

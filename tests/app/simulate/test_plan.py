@@ -135,6 +135,21 @@ def test_elasticity_pays_where_a_tail_leaves_cells_idle_and_data_may_not_age() -
     assert gain.pays, gain.ratio
 
 
+@pytest.mark.parametrize("cells", [2, 3, 4])
+def test_forecast_is_recommended_only_where_it_is_faster_than_elastic_by_more_than_chance(
+    cells: int,
+) -> None:
+    load = with_fields(LOAD, calls=20.0, member_spread=0.9)
+    plan = replace(SCENE.plan, cells=(8,) * cells, group_size=4, groups_per_step=6)
+    scene = Scene(plan, load, with_fields(MACHINE, train_tokens_s=30.0))
+    advice = search([scene], Goal(0), 3, silent)
+    assert advice.best is not None
+    elastic = next(one for one in advice.measures if one.candidate.policy == "elastic")
+    forecast = next(one for one in advice.measures if one.candidate.policy == "forecast")
+    stands_out = forecast.surely_over(elastic) > 1.0
+    assert advice.best is (forecast if stands_out else elastic)
+
+
 def test_cells_that_do_not_help_end_the_search() -> None:
     goal = Goal(0, steps_per_hour=1e9, most_cells=MOST_CELLS)
     scene = Scene(replace(SCENE.plan, cells=(2,)), STILL, MACHINE)

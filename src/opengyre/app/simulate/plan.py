@@ -204,18 +204,22 @@ def _finalists(
 
 
 def _choose(found: Sequence[Measure], goal: Goal) -> Measure | None:
-    """The fastest that reaches the target for sure; elastic only where it is worth it; the plan that ran
-    unless that one stands out against it."""
+    """The fastest that reaches the target for sure; elastic only where it is worth it; elastic instead of
+    forecast, and the plan that ran instead of any other, unless the faster one stands out."""
     wanted = goal.steps_per_hour
     good = [one for one in found if wanted is None or one.low >= wanted]
     if not good:
         return None
     own = next((one for one in good if one.candidate == goal.own), None)
-    first = good[0]
+    elastic = next((one for one in good if one.candidate.policy == "elastic"), None)
     others = [one for one in good if one.candidate.policy not in MOVING]
+    first = good[0]
     if first.candidate.policy in MOVING and others and first.over(others[0])[0] < PAYS:
         first = others[0]
-    return own if own is not None and first.surely_over(own) <= 1.0 else first
+    for simpler in (elastic if first.candidate.policy == "forecast" else None, own):
+        if simpler is not None and first.surely_over(simpler) <= 1.0:
+            first = simpler
+    return first
 
 
 def _gain(measures: Sequence[Measure]) -> Gain | None:
