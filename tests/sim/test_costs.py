@@ -232,6 +232,18 @@ def test_a_limit_that_does_not_count_pauses_comes_later_by_those_that_are_over(
     assert outcome.tally.truncated == 1
 
 
+@pytest.mark.parametrize(("counts", "spared"), [(True, 0.0), (False, 10.0)])
+def test_a_call_that_stands_still_on_the_pool_is_held_as_one_on_a_cell(
+    counts: bool, spared: float
+) -> None:
+    """The long one came first, so it is on the pool, which has no role to leave."""
+    scripts = (script((0.0, 0.0, 0.0, 1000.0)), script(stop=10.0))
+    outcome = paused(*scripts, pool=1, limit_s=25.0, limit_counts_pauses=counts)
+    assert outcome.executions_s == [[10.0], [pytest.approx(25.0 + spared)]]
+    assert outcome.tally.held_calls == 1
+    assert outcome.tally.held_s == pytest.approx(10.0)
+
+
 def test_a_call_that_went_on_after_a_pause_stands_still_in_the_next_one() -> None:
     """The third execution takes the cell at 10 s and is over at 25 s."""
     scripts = (script((12.0, 300.0, 300.0, 130.0)), script(stop=10.0), script(stop=15.0))

@@ -32,7 +32,6 @@ class SimCell:
         "_row",
         "cache",
         "capacity",
-        "frozen",
         "index",
         "residents",
     )
@@ -53,7 +52,6 @@ class SimCell:
         """Executions placed here, in a call or not, in the order they came."""
         self.cache = 0
         """Number of its prefix cache: raised whenever that is dropped."""
-        self.frozen = False
         self._row = array("d", (0.0, 0.0))
         self._rate = 0.0
         """Tokens a second of each call."""
@@ -99,22 +97,10 @@ class SimCell:
             self._enter(execution, tokens + extra(execution))
         self._set_alarm()
 
-    def freeze(self) -> None:
-        """Hold every call."""
-        self.settle()
-        self.frozen = True
-        self._alarm = 0
-
-    def thaw(self) -> None:
-        """Let the held calls go on."""
-        self.settle()
-        self.frozen = False
-        self._set_alarm()
-
     def settle(self) -> None:
         """Bring served and the times up to now."""
         now, row, calls = self._kernel.now, self._row, len(self._calls)
-        if calls and not self.frozen:
+        if calls:
             passed = now - row[SINCE]
             row[SERVED] += passed * self._rate
             self._fleet.busy_s += passed
@@ -136,12 +122,9 @@ class SimCell:
             self._alarm = 0
             return
         self._rate = rate = self._fleet.rates[calls]
-        if not self.frozen:
-            row = self._row
-            left = row[MARKS] - row[SERVED]
-            self._alarm = self._kernel.after(
-                left / rate if left > 0.0 else 0.0, SimCell._ring, self
-            )
+        row = self._row
+        left = row[MARKS] - row[SERVED]
+        self._alarm = self._kernel.after(left / rate if left > 0.0 else 0.0, SimCell._ring, self)
 
     def _ring(self) -> None:
         """The first call ends, unless that was before something changed."""

@@ -54,7 +54,6 @@ class Rollouts:
         self._goes_on = self._next
         """Kept, since each event would else make one."""
         self.live = 0
-        self.paused = False
 
     # -- executions ----------------------------------------------------------------------------
 
@@ -65,7 +64,7 @@ class Rollouts:
     def fill(self) -> None:
         """Start what there is room for. In a pause nothing: cells that come back one after another would
         each be filled before the next."""
-        while self._queue and not self.paused and self.live < self._placement.room:
+        while self._queue and not self._serving.paused and self.live < self._placement.room:
             cell = self._placement.lightest()
             if cell is None:
                 return
@@ -95,7 +94,7 @@ class Rollouts:
     def _call(self, execution: Execution) -> None:
         answer = self.programs.answer_tokens(execution)
         cell = execution.cell
-        if cell is None or self.paused:
+        if cell is None or self._serving.paused:
             self._serving.hold(execution, answer, warm=False)
         else:
             if self._evens_out:
@@ -166,7 +165,7 @@ class Rollouts:
 
     def _settle_elsewhere(self, execution: Execution) -> None:
         """Find an evicted execution a new cell, or let it wait for one."""
-        target = None if self.paused else self._placement.for_moved()
+        target = None if self._serving.paused else self._placement.for_moved()
         if target is None:
             self._homeless[execution] = None
             execution.warm = False  # nobody keeps what has nowhere to go
@@ -176,7 +175,7 @@ class Rollouts:
             self._serving.go_on_elsewhere(execution)
 
     def _rehome(self) -> None:
-        while self._homeless and not self.paused:
+        while self._homeless and not self._serving.paused:
             cell = self._placement.for_moved()
             if cell is None:
                 return
@@ -190,10 +189,6 @@ class Rollouts:
     def opens(self, cell: SimCell) -> None:
         """The cell serves from now on."""
         cell.cache += 1
-        if self.paused:
-            cell.freeze()
-        else:
-            cell.thaw()
         self._placement.open(cell)
         self._rehome()
         self.fill()
@@ -213,17 +208,16 @@ class Rollouts:
 
     def pause(self) -> None:
         """Hold every call; tools go on."""
-        self.paused = True
+        self._serving.paused = True
         for cell in self.cells:
             if self._placement.serves(cell):
-                cell.freeze()
+                self._serving.evict(cell, keeps_kv=True)
 
     def resume(self) -> None:
         """Let all calls go on."""
-        self.paused = False
+        self._serving.paused = False
         for cell in self.cells:
             if self._placement.serves(cell):
-                cell.thaw()
                 for execution in cell.residents:
                     if execution.needs is not None:
                         self._serving.go_on(execution)

@@ -17,6 +17,8 @@ class Serving:
     def __init__(self, kernel: Kernel, machine: Machine, tally: Tally) -> None:
         self._kernel, self._machine, self._tally = kernel, machine, tally
         self._prefill_weight = machine.prefill_weight
+        self.paused = False
+        """Then calls are held wherever they are."""
 
     def serve(self, execution: Execution, cell: SimCell, answer: float) -> None:
         """A new call: what of its prompt is not in the cell's cache, then its answer."""
@@ -46,22 +48,23 @@ class Serving:
 
     def go_on_elsewhere(self, execution: Execution) -> None:
         """Serve a held call on the cell that it moved to, once what it needs is there."""
-        if not execution.warm:
-            self._go_on_moved(execution)
-            return
-        seconds = execution.row[CONTEXT] / self._machine.kv_move_tokens_s
-        self._kernel.after(seconds, self._kv_arrived, (execution, execution.move))
+        if execution.warm:
+            seconds = execution.row[CONTEXT] / self._machine.kv_move_tokens_s
+            self._kernel.after(seconds, self._kv_arrived, (execution, execution.move))
+        else:
+            self._moved(execution)
 
     def _kv_arrived(self, moved: tuple[Execution, int]) -> None:
         execution, move = moved
         if execution.needs is not None and execution.move == move:
-            self._go_on_moved(execution)
+            self._moved(execution)
 
-    def _go_on_moved(self, execution: Execution) -> None:
+    def _moved(self, execution: Execution) -> None:
         """Counted here, once: a call may be moved again while its KV cache is on its way."""
         self._tally.moved_with_kv += execution.warm
         self._tally.recomputed += not execution.warm
-        self.go_on(execution)
+        if not self.paused:
+            self.go_on(execution)
 
     def evict(self, cell: SimCell, *, keeps_kv: bool) -> None:
         """Hold every call of a cell."""
