@@ -6,9 +6,7 @@ Pure: the caller says which cells serve.
 
 from collections import Counter
 
-CROWDED = 0.25
-"""Of a cell's capacity: so many executions more than elsewhere make calls slower for longer than it takes
-to compute one context again."""
+from opengyre.scheduler.crowd import is_crowded
 
 
 class Routes:
@@ -44,8 +42,8 @@ class Routes:
     def _crowded(self, home: int, serving: set[int]) -> bool:
         if not self._evens_out:
             return False
-        more = self._load[home] - min(self._load[cell] for cell in serving)
-        return more >= max(2, CROWDED * self._capacity)
+        fewest = min(self._load[cell] for cell in serving)
+        return is_crowded(self._load[home], fewest, self._capacity)
 
     def release(self, execution_id: str) -> None:
         """The execution takes no capacity any more."""

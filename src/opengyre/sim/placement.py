@@ -9,12 +9,9 @@ so do those of a crowded cell. All choices cost O(log cells).
 import heapq
 from collections.abc import Sequence
 
+from opengyre.scheduler.crowd import is_crowded
 from opengyre.sim.cells import SimCell
 from opengyre.sim.execution import Execution
-
-CROWDED = 0.25
-"""Of a cell's capacity: so many executions more than elsewhere, and two at least. From a fifth to a half
-gained the same."""
 
 
 class Placement:
@@ -69,8 +66,8 @@ class Placement:
         other = self.lightest() if self._evens_out else None
         if other is None:
             return None
-        more = len(cell.residents) - len(other.residents)
-        return other if more >= max(2, CROWDED * cell.capacity) else None
+        crowded = is_crowded(len(cell.residents), len(other.residents), cell.capacity)
+        return other if crowded else None
 
     def latest(self) -> SimCell | None:
         """The serving cell with room that is the last to switch; None when all are full."""
