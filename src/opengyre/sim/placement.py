@@ -63,7 +63,7 @@ class Placement:
 
     def instead_of(self, cell: SimCell) -> SimCell | None:
         """Where an execution of this cell had better go on; None: it stays."""
-        other = self.lightest() if self._evens_out else None
+        other = self.lightest()
         if other is None:
             return None
         crowded = is_crowded(len(cell.residents), len(other.residents), cell.capacity)

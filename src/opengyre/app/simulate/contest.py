@@ -146,8 +146,8 @@ class Measure:
 
     def no_older_than(self, other: "Measure") -> bool:
         """Whether its data are no older, on average and at the 95th percentile."""
-        fresh = self.staleness <= other.staleness * (1 + SLACK)
-        return fresh and self.staleness_p95 <= other.staleness_p95
+        mine = self.staleness, self.staleness_p95
+        return no_older(mine, (other.staleness, other.staleness_p95))
 
     def surely_over(self, other: "Measure") -> float:
         """Times as fast as the other, less what may be chance: above 1 it is faster."""
@@ -198,6 +198,11 @@ def sieve(
 def rate(result: Result) -> float:
     """Steps an hour."""
     return len(result.outcome.steps) * HOUR_S / result.outcome.seconds
+
+
+def no_older(ages: tuple[float, int], than: tuple[float, int]) -> bool:
+    """Of mean and 95th percentile."""
+    return ages[0] <= than[0] * (1 + SLACK) and ages[1] <= than[1]
 
 
 def staleness_of(result: Result) -> tuple[float, int]:

@@ -4,17 +4,20 @@ Invariant: only the rows of the calibrated preset were fitted, and even those ar
 seeds that no set was accepted on. Nothing is left out because it misses.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from statistics import fmean, stdev
+from typing import TypeVar
 
 from opengyre.app.simulate.baselines import COLOCATE, ELASTIC, best, run, splits
 from opengyre.app.simulate.build import HOUR_S, Scene, build
 from opengyre.app.simulate.ensemble import Fitted, slowest_h
 from opengyre.app.simulate.presets import Span, load_preset, preset_names, workplace
 from opengyre.app.simulate.workers import Each
+
+Found = TypeVar("Found")
 
 FRESH = 1_000_003
 """Added to a set's number and the seed: no candidate was accepted on such a seed."""
@@ -124,7 +127,7 @@ def scene_of(name: str, fitted: Fitted, *, wide: bool = False) -> Scene:
 def simulate_set(name: str, fitted: Fitted, seed: int, *, wide: bool = False) -> Hours:
     """Elastic and the best of each baseline, on one fresh seed."""
     scene = scene_of(name, fitted, wide=wide)
-    fresh = FRESH + 1000 * seed + fitted.candidate
+    fresh = fresh_seed(fitted, seed)
     elastic = run(scene, ELASTIC, fresh)
     others = {"async": best(scene, splits(scene), fresh), "colocate": run(scene, COLOCATE, fresh)}
     results = {"elastic": elastic, **others}
@@ -146,17 +149,32 @@ def table(
     wide: bool = False,
 ) -> Iterator[Row]:
     """The rows, preset by preset; watch gets the hours of each preset's sets."""
+    for name, hours in by_preset(partial(_simulate_set, seed=seed, wide=wide), sets, each):
+        watch(name, hours)
+        for baseline in load_preset(name).published:
+            yield row_of(name, baseline, (one.speedup(baseline) for one in hours), wide=wide)
+
+
+def by_preset(
+    of_set: Callable[[tuple[str, Fitted]], Found], sets: Sequence[Fitted], each: Each
+) -> Iterator[tuple[str, list[Found]]]:
+    """Of every published preset: what comes of each set."""
     names = [name for name in preset_names() if load_preset(name).published]
-    of_set = partial(_simulate_set, seed=seed, wide=wide)
     simulated = each(of_set, [(name, fitted) for name in names for fitted in sets])
     for name in names:
-        preset = load_preset(name)
-        hours = list(islice(simulated, len(sets)))
-        watch(name, hours)
-        for baseline, span in preset.published.items():
-            speedups = tuple(one.speedup(baseline) for one in hours)
-            anew = wide and not preset.calibrated
-            yield Row(name, baseline, span, speedups, preset.calibrated, anew)
+        yield name, list(islice(simulated, len(sets)))
+
+
+def row_of(name: str, baseline: str, speedups: Iterable[float], *, wide: bool) -> Row:
+    """A preset's published speed-up beside those."""
+    preset = load_preset(name)
+    anew = wide and not preset.calibrated
+    return Row(name, baseline, preset.published[baseline], tuple(speedups), preset.calibrated, anew)
+
+
+def fresh_seed(fitted: Fitted, seed: int) -> int:
+    """Of executions that no set was accepted on."""
+    return FRESH + 1000 * seed + fitted.candidate
 
 
 def _simulate_set(of: tuple[str, Fitted], *, seed: int, wide: bool) -> Hours:

@@ -7,13 +7,12 @@ ran; a span that is reached here shows what the published baseline may have been
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 from opengyre.app.simulate.baselines import ELASTIC, Choice, run, splits
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.ensemble import Fitted
-from opengyre.app.simulate.paper import FRESH, Row, scene_of
-from opengyre.app.simulate.presets import load_preset, preset_names
+from opengyre.app.simulate.paper import Row, by_preset, fresh_seed, row_of, scene_of
+from opengyre.app.simulate.presets import load_preset
 from opengyre.app.simulate.workers import Each
 
 BARRIERS = Choice("colocate", streaming=False)
@@ -41,25 +40,18 @@ def plain_rows(
     sets: Sequence[Fitted], seed: int, each: Each, *, wide: bool = False
 ) -> list[PlainRow]:
     """Of every published speed-up, a row a way."""
-    names = [name for name in preset_names() if load_preset(name).published]
     of_set = partial(_speedups_of, seed=seed, wide=wide)
-    simulated = each(of_set, [(name, fitted) for name in names for fitted in sets])
-    rows = []
-    for name in names:
-        preset = load_preset(name)
-        found = list(islice(simulated, len(sets)))
-        anew = wide and not preset.calibrated
-        for baseline, span in preset.published.items():
-            for way in WAYS[baseline]:
-                speedups = tuple(one[baseline][way] for one in found)
-                row = Row(name, baseline, span, speedups, preset.calibrated, anew)
-                rows.append(PlainRow(way, row))
-    return rows
+    return [
+        PlainRow(way, row_of(name, baseline, (one[baseline][way] for one in found), wide=wide))
+        for name, found in by_preset(of_set, sets, each)
+        for baseline in load_preset(name).published
+        for way in WAYS[baseline]
+    ]
 
 
 def _speedups_of(of: tuple[str, Fitted], *, seed: int, wide: bool) -> dict[str, dict[str, float]]:
     name, fitted = of
-    return plain_speedups(scene_of(name, fitted, wide=wide), FRESH + 1000 * seed + fitted.candidate)
+    return plain_speedups(scene_of(name, fitted, wide=wide), fresh_seed(fitted, seed))
 
 
 def plain_speedups(scene: Scene, seed: int) -> dict[str, dict[str, float]]:

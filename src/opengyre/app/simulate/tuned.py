@@ -22,9 +22,9 @@ from opengyre.app.simulate.baselines import (
     splits,
 )
 from opengyre.app.simulate.build import Scene
-from opengyre.app.simulate.contest import SLACK, staleness_of
+from opengyre.app.simulate.contest import SLACK, no_older, staleness_of
 from opengyre.app.simulate.ensemble import Fitted
-from opengyre.app.simulate.paper import FRESH, scene_of
+from opengyre.app.simulate.paper import fresh_seed, scene_of
 from opengyre.app.simulate.presets import load_preset, preset_names
 from opengyre.sim.outcome import Outcome
 
@@ -71,7 +71,7 @@ def tuned_hours(
     budgets: tuple[int, ...] = BUDGETS,
 ) -> Tuned:
     """Sweep burst length and staleness budget for every policy, and every split for async."""
-    scene, fresh = scene_of(name, fitted), FRESH + 1000 * seed + fitted.candidate
+    scene, fresh = scene_of(name, fitted), fresh_seed(fitted, seed)
     own = run(scene, ELASTIC, fresh, steps)
     best: dict[str, Result] = {}
     for mu, phi in product(BURSTS, budgets):
@@ -80,7 +80,7 @@ def tuned_hours(
         other = scene.with_plan(steps_per_burst=mu, staleness_steps=phi)
         for family, choice in _choices(scene):
             result = run(other, choice, fresh, steps)
-            if _no_staler(result, own):
+            if no_older(staleness_of(result), staleness_of(own)):
                 best[family] = min(best.get(family, result), result, key=lambda one: one.hours)
     return Tuned(own.outcome, best)
 
@@ -89,8 +89,3 @@ def _choices(scene: Scene) -> list[tuple[str, Choice]]:
     modes = {True: FAMILIES[2], False: FAMILIES[3]}
     asynchronous = [(modes[one.streaming], one) for one in splits(scene)]
     return [(FAMILIES[0], ELASTIC), (FAMILIES[1], COLOCATE), *asynchronous]
-
-
-def _no_staler(result: Result, than: Result) -> bool:
-    (mean, p95), (its_mean, its_p95) = staleness_of(result), staleness_of(than)
-    return mean <= its_mean * (1 + SLACK) and p95 <= its_p95

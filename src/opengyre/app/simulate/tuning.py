@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from opengyre.app.simulate.baselines import Result
 from opengyre.app.simulate.build import Scene
 from opengyre.app.simulate.contest import (
-    SLACK,
     Candidate,
     Measure,
     Trial,
     candidates,
     measure,
+    no_older,
     sieve,
     staleness_of,
 )
@@ -50,8 +50,7 @@ def tuned(
     ]
 
     def as_fresh(trial: Trial, result: Result) -> bool:
-        (mean, p95), (own_mean, own_p95) = staleness_of(result), ages[trial.seed]
-        return mean <= own_mean * (1 + SLACK) and p95 <= own_p95
+        return no_older(staleness_of(result), ages[trial.seed])
 
     first = sieve(every, pilots, as_fresh)[:FINALISTS]
     before = measure(own, trials)
